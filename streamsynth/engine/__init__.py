@@ -1,0 +1,1 @@
+"""What runs inside a worker: the scheduler and what it needs from a model."""

@@ -1,0 +1,69 @@
+"""What the worker's step loop needs from a model: an engine that opens streams, and streams that step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Interrupted(Exception):
+    """A step was given up half-way because its request was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """What one step made: mono float32 audio of shape (units,), full scale 1.0, at `sample_rate` Hz.
+
+    `segment` counts the containers that the request's granularity asks for (always 0 under "none"). `segment_text`, the
+    words that the segment speaks, is given with the segment's first emission. `segment_final` marks a segment's last emission and `final` the
+    stream's; either may carry zero samples. `finish_reason` ("stop" or "length") goes with `final`.
+    """
+
+    samples: npt.NDArray[np.float32]
+    sample_rate: int
+    segment: int = 0
+    segment_text: str | None = None
+    segment_final: bool = False
+    final: bool = False
+    finish_reason: str = "stop"
+
+
+class Stream(Protocol):
+    """One request inside a worker. All methods but `interrupt` are called from the step loop's thread."""
+
+    def push(self, text: str) -> None:
+        """Append text, byte-exact."""
+
+    def finish(self) -> None:
+        """No more text will come."""
+
+    def wake_at(self) -> float | None:
+        """When `step` can do something: a `time.monotonic()` value (past: at once), or None while it waits for text."""
+
+    def step(self) -> Emission | None:
+        """Do one bounded piece of work. None: nothing to send yet. Raises StreamSynthError to fail the request.
+
+        Is not called again after an emission that is `final`.
+        """
+
+    def interrupt(self) -> None:
+        """Called from another thread while `step` runs: make it raise Interrupted soon. May come too late or too early."""
+
+    def close(self) -> None:
+        """Give everything back; called exactly once, however the request ended."""
+
+
+class Engine(Protocol):
+    """A loaded model. Constructed once in the worker with the stage's options; immutable after that."""
+
+    def open(self, request: Mapping[str, Any]) -> Stream:
+        """Start a stream for `SpeechRequest.to_wire()`; raises StreamSynthError if the model cannot serve it."""
+
+    def counters(self) -> dict[str, int]:
+        """Counters of the engine's own, sent with each heartbeat."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""The event graph: chunks, edges and flows. Pure asyncio, no torch."""

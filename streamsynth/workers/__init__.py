@@ -1,0 +1,1 @@
+"""Worker processes: wire format, shared memory, launchers, supervisor and the step loop."""
