@@ -1,0 +1,78 @@
+"""The fields that every stage has, whatever its model. Each concern is one dataclass, and each field has one home."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from streamsynth.errors import invalid_value
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """An inclusive range of numbers; whole ones only where `whole`."""
+
+    low: float
+    high: float
+    whole: bool
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        return f"{kind} from {self.low:g} to {self.high:g}"
+
+    def admits(self, value: object) -> bool:
+        kinds = (int,) if self.whole else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            return False
+        return math.isfinite(value) and self.low <= value <= self.high
+
+
+def _whole(default: int, low: int, high: int) -> Any:
+    return field(default=default, metadata={"limit": Limit(low, high, whole=True)})
+
+
+def _number(default: float, low: float, high: float) -> Any:
+    return field(default=default, metadata={"limit": Limit(low, high, whole=False)})
+
+
+class _Checked:
+    """Refuses a value outside its field's limit when the object is built."""
+
+    def __post_init__(self) -> None:
+        for spec in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
+            limit = spec.metadata.get("limit")
+            if limit is not None and not limit.admits(value := getattr(self, spec.name)):
+                raise invalid_value(spec.name, value, str(limit))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeConfig(_Checked):
+    """How the stage's worker process runs.
+
+    `threads` is the worker's compute threads. The timeouts: from the start of the process to ready; between two
+    heartbeats of the step loop; and for a request that could step but makes no output.
+    """
+
+    threads: int = _whole(1, 1, 1024)
+    start_timeout_s: float = _number(60.0, 0.1, 3600.0)
+    heartbeat_timeout_s: float = _number(15.0, 0.1, 3600.0)
+    stall_timeout_s: float = _number(30.0, 0.1, 3600.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerConfig(_Checked):
+    """What the worker admits: `max_num_seqs` requests, each at most `lead_seconds` of media ahead of its reader."""
+
+    max_num_seqs: int = _whole(256, 1, 65536)
+    lead_seconds: float = _number(10.0, 0.02, 600.0)
+
+
+CONCERNS: Mapping[str, type[RuntimeConfig] | type[SchedulerConfig]] = {
+    "runtime": RuntimeConfig,
+    "scheduler": SchedulerConfig,
+}
+
+# Field name -> the concern that owns it. Model options are owned by the stage that declares them.
+OWNERS: Mapping[str, str] = {spec.name: concern for concern, owner in CONCERNS.items() for spec in fields(owner)}

@@ -1,0 +1,34 @@
+"""The pipelines that exist, by name. Looking one up imports its declaration, never its model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+
+from streamsynth.config.pipeline import Pipeline
+from streamsynth.errors import ErrorCode, StreamSynthError
+
+DEFAULT_PIPELINE = "hibari"
+
+_DECLARATIONS: Mapping[str, str] = {
+    "hibari": "streamsynth.models.hibari.pipeline:HIBARI",
+    "sine": "streamsynth.testing.sine_pipeline:SINE",
+}
+
+
+def pipelines() -> tuple[str, ...]:
+    """The names of all pipelines, the default one first."""
+    return tuple(_DECLARATIONS)
+
+
+def find_pipeline(name: str) -> Pipeline:
+    """The declaration called `name`; raises MODEL_NOT_FOUND, naming those that exist."""
+    path = _DECLARATIONS.get(name)
+    if path is None:
+        known = ", ".join(_DECLARATIONS)
+        raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, f"no model {name!r}; there are: {known}", param="model")
+    module, _, attribute = path.partition(":")
+    pipeline = getattr(import_module(module), attribute)
+    if not isinstance(pipeline, Pipeline):
+        raise TypeError(f"{path} is not a Pipeline")
+    return pipeline
