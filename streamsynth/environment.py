@@ -1,0 +1,21 @@
+"""The one place where the process environment is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+
+def api_keys() -> tuple[str, ...]:
+    """STREAMSYNTH_API_KEYS: the keys that a server accepts, separated by commas."""
+    return tuple(key for key in os.environ.get("STREAMSYNTH_API_KEYS", "").split(",") if key)
+
+
+def api_key() -> str | None:
+    """STREAMSYNTH_API_KEY: the key that a client sends."""
+    return os.environ.get("STREAMSYNTH_API_KEY") or None
+
+
+def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """A copy for a child process, with `extra` on top."""
+    return {**os.environ, **(extra or {})}
