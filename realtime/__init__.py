@@ -1,0 +1,1 @@
+"""The server: aiohttp routes, the speech dialects, sessions, limits and auth. Imports no model and no torch."""

@@ -1,0 +1,62 @@
+"""Every limit of the server, in one place: configurable, and published by `/v1/limits` and `session.configured`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from streamsynth.errors import invalid_value
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What one client, and all of them together, may ask of the server. Seconds, bytes and characters as the names say.
+
+    `running_utterances` speak at once, at most `queued_utterances` more wait, each for at most `queue_wait_s`.
+    `key_share` is the part of the sessions and of the running utterances that one API key may hold (without keys: all).
+    """
+
+    first_message_s: float = 10
+    idle_s: float = 60
+    ping_interval_s: float = 20
+    dead_peer_s: float = 40
+    write_stall_s: float = 30
+    close_wait_s: float = 2
+    session_s: float = 24 * 3600
+    drain_s: float = 10
+
+    config_message_bytes: int = 4 * MIB
+    message_bytes: int = 128 * KIB
+    outbound_message_bytes: int = 256 * KIB
+    body_bytes: int = 6 * MIB
+    body_s: float = 60
+    text_characters: int = 64 * KIB
+
+    lead_s: float = 10
+    stalled_engine_s: float = 30
+
+    connections: int = 4096
+    sessions: int = 1024
+    session_utterances: int = 64
+    running_utterances: int = 256
+    queued_utterances: int = 256
+    queue_wait_s: float = 30
+    key_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+                raise invalid_value(field.name, value, "a number above 0")
+            if field.type == "int" and not isinstance(value, int):
+                raise invalid_value(field.name, value, "an integer")
+        if self.key_share > 1:
+            raise invalid_value("key_share", self.key_share, "at most 1")
+
+    def published(self) -> dict[str, float]:
+        """Name and value of each limit, as clients see them."""
+        return dataclasses.asdict(self)
