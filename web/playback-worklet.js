@@ -1,0 +1,37 @@
+// The audio thread's end of player.js: messages in, samples out, reports back.
+
+import { PlaybackCore } from "./playback-core.js";
+
+const QUANTA_PER_STATUS = 4;
+
+class PlaybackProcessor extends AudioWorkletProcessor {
+  #quanta = 0;
+  #wasIdle = false;
+
+  constructor() {
+    super();
+    this.core = new PlaybackCore({ sampleRate, onEvent: (event) => this.port.postMessage(event) });
+    this.port.onmessage = ({ data }) => this.#receive(data);
+  }
+
+  process(_inputs, [[out]]) {
+    this.core.process(out, currentFrame);
+    if (this.#quanta++ % QUANTA_PER_STATUS === 0) this.#report();
+    return true;
+  }
+
+  #receive(message) {
+    if (message.type === "append") this.core.append(message.reply, message.samples);
+    else if (message.type === "drain") this.core.drain(message.reply);
+    else if (message.type === "reset") this.core.reset();
+  }
+
+  #report() {
+    const status = this.core.status();
+    const idle = status.reply === null;
+    if (!(idle && this.#wasIdle)) this.port.postMessage({ type: "status", frame: currentFrame, ...status });
+    this.#wasIdle = idle;
+  }
+}
+
+registerProcessor("streamsynth-playback", PlaybackProcessor);
