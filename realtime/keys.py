@@ -1,0 +1,24 @@
+"""The typed places in the aiohttp application, and in each request, where handlers find what they share."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from streamsynth.observe.metrics import Metrics
+from streamsynth.realtime.admission import Admission
+from streamsynth.realtime.auth import Auth, Caller
+from streamsynth.realtime.draining import Draining
+from streamsynth.realtime.limits import Limits
+from streamsynth.runtime import Runtime
+
+RUNTIME = web.AppKey("runtime", Runtime)
+LIMITS = web.AppKey("limits", Limits)
+AUTH = web.AppKey("auth", Auth)
+ADMISSION = web.AppKey("admission", Admission)
+METRICS = web.AppKey("metrics", Metrics)
+DRAINING = web.AppKey("draining", Draining)
+
+CALLER = web.RequestKey("caller", Caller)
+"""Set before every handler but those of the open routes."""
+REQUEST_ID = web.RequestKey("request_id", str)
+"""Set before every handler, and sent as X-Request-Id."""
