@@ -24,7 +24,7 @@ _READY = "listening on "
 class ServerProcess:
     """A server that answers at `url` once `start` has returned. Use as a context manager, or call `stop`.
 
-    It runs `streamsynth serve --port 0 ARGS` in a session of its own. Everything here blocks, and every wait has an end.
+    It runs `streamsynth serve --port 0 ARGS` in a session of its own. Everything here blocks, every wait has an end.
     `ready_s` is the time from the start of the process to its address; `orphans` counts worker processes that outlived
     the server and had to be killed.
     """
@@ -109,7 +109,7 @@ class ServerProcess:
 
 
 def _await_url(process: subprocess.Popen[str], timeout_s: float) -> str | None:
-    """The address that the process prints; None if it ends or stays silent. Its output is drained for its whole life."""
+    """The address that the process prints; None if it ends or stays silent. Its output is drained until it ends."""
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     stdout = process.stdout
     assert stdout is not None
