@@ -50,7 +50,7 @@ class _State(Enum):
 
 
 class Ticket:
-    """One utterance's place in the queue, then among the running ones. `release` is idempotent and valid in every state.
+    """One utterance's place in the queue, then among the running ones. `release` is idempotent and always valid.
 
     `granted` waits for the turn, at most `queue_wait_s`, and then raises `overloaded`. Cancelling it keeps the place.
     """

@@ -23,7 +23,7 @@ from streamsynth.speech import Granularity, SpeechRequest, SpeechTraits
 DEFAULT_SAMPLE_RATE = 24_000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-# Accepted everywhere, checked for their type. A model gets those of its `supported_hints`; the rest is said to be ignored.
+# Accepted everywhere, checked for their type. A model gets its `supported_hints`; the rest is said to be ignored.
 HINTS: Mapping[str, tuple[type, str]] = {
     "instructions": (str, "a string"),
     "language": (str, "a string"),

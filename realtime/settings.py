@@ -16,7 +16,7 @@ _ORIGIN = re.compile(r"https?://[^/?#\s@]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerSettings:
-    """Where the server listens and whom it lets in. `port` 0 takes a free one. Raises StreamSynthError if it cannot be."""
+    """Where the server listens and whom it lets in. `port` 0 takes a free one. Refuses what cannot be."""
 
     host: str = "127.0.0.1"
     port: int = 8000
