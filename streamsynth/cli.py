@@ -1,0 +1,59 @@
+"""The command line: a table of commands, each loaded when it is called. Errors are one line, and exit status 2."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from streamsynth.errors import StreamSynthError
+
+
+class _Entry(NamedTuple):
+    """Where a command's typer application is ("module:attribute"), and its line in `streamsynth --help`."""
+
+    app: str
+    help: str
+
+
+_COMMANDS: Mapping[str, _Entry] = {
+    "serve": _Entry("streamsynth.serve_command:app", "Run the server: HTTP, WebSocket and the page in the browser."),
+    "speak": _Entry("streamsynth.speak_command:app", "Speak a text: to the speakers, a file or a pipe."),
+    "models": _Entry("streamsynth.config.models:app", "List the models, their voices and their stages."),
+    "config": _Entry("streamsynth.config.show:app", "Show what every field of a deployment is, and who set it."),
+    "doctor": _Entry("streamsynth.doctor:app", "Try out what StreamSynth needs from this machine."),
+    "bench": _Entry("streamsynth.bench.command:app", "Measure: speech, the wire between processes, many sessions."),
+}
+
+
+class _LazyGroup(TyperGroup):
+    """Shows the table without importing anything from it; imports one command's module when that command is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, _load(name), rest
+
+
+def _load(name: str | None) -> Any:
+    module, _, attribute = _COMMANDS[name or ""].app.partition(":")
+    return get_command(getattr(import_module(module), attribute))
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run one command with `args` (default: those of this process) and exit."""
+    group = _LazyGroup(
+        name="streamsynth",
+        help="Speech that leaves the machine while it is still being made.",
+        commands={name: TyperCommand(name, help=entry.help) for name, entry in _COMMANDS.items()},
+        no_args_is_help=True,
+    )
+    try:
+        group(args, prog_name="streamsynth")
+    except StreamSynthError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
