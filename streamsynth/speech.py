@@ -22,8 +22,8 @@ class Granularity(StrEnum):
 class SpeechRequest:
     """The checked parameters of one utterance; its text follows in pieces.
 
-    `seed` None draws one at random when the request is opened. `max_new_tokens` bounds the audio in the model's own tokens
-    (None: the model's cap). `options` are model-specific fields that the pipeline declared.
+    `seed` None draws one at random when the request is opened. `max_new_tokens` bounds the audio in the model's own
+    tokens (None: the model's cap). `options` are model-specific fields that the pipeline declared.
     """
 
     voice: str
@@ -59,7 +59,8 @@ class Voice:
 class SpeechTraits:
     """What a speech pipeline can do; published by `/v1/limits` and `/v1/audio/voices`, and checked before admission.
 
-    `speed` is the inclusive range the model itself was made for. `token` says what one of the model's tokens is.
+    `speed` is the inclusive range the model itself was made for. `token` says what one of the model's output
+    tokens is, `token_samples` how many samples it stands for.
     `supported_hints` are the optional request fields (of protocol.md section 0) that the model really uses.
     """
 
@@ -68,7 +69,8 @@ class SpeechTraits:
     default_voice: str
     speed: tuple[float, float] = (1.0, 1.0)
     max_audio_seconds: float = 600.0
-    token: str = "sample"
+    token: str = "12.5 ms of audio"
+    token_samples: int = 300
     supported_hints: frozenset[str] = frozenset()
     options: frozenset[str] = frozenset()
 
@@ -77,9 +79,9 @@ class SpeechTraits:
 class AudioChunk:
     """A piece of an utterance: mono float32 samples of shape (n,), full scale 1.0, owned by the receiver.
 
-    `first_sample` counts from the utterance's start at `sample_rate` Hz; chunks are contiguous. `segment` counts the containers that the
-    granularity asks for; `segment_text` comes with a segment's first chunk, `segment_final` with its last, `final` with the
-    utterance's last. The last chunk may be empty.
+    `first_sample` counts from the utterance's start at `sample_rate` Hz; chunks are contiguous. `segment` counts the
+    containers that the granularity asks for; `segment_text` comes with a segment's first chunk, `segment_final` with its
+    last, `final` with the utterance's last. The last chunk may be empty.
     """
 
     samples: npt.NDArray[np.float32]

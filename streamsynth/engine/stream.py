@@ -19,8 +19,9 @@ class Emission:
     """What one step made: mono float32 audio of shape (units,), full scale 1.0, at `sample_rate` Hz.
 
     `segment` counts the containers that the request's granularity asks for (always 0 under "none"). `segment_text`, the
-    words that the segment speaks, is given with the segment's first emission. `segment_final` marks a segment's last emission and `final` the
-    stream's; either may carry zero samples. `finish_reason` ("stop" or "length") goes with `final`.
+    words that the segment speaks, is given with the segment's first emission. `segment_final` marks a segment's last
+    emission and `final` the stream's; either may carry zero samples. `finish_reason` ("stop" or "length") goes with
+    `final`.
     """
 
     samples: npt.NDArray[np.float32]
@@ -51,7 +52,7 @@ class Stream(Protocol):
         """
 
     def interrupt(self) -> None:
-        """Called from another thread while `step` runs: make it raise Interrupted soon. May come too late or too early."""
+        """From another thread, while `step` runs: make it raise Interrupted soon. May come too late or too early."""
 
     def close(self) -> None:
         """Give everything back; called exactly once, however the request ended."""

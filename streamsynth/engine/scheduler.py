@@ -1,0 +1,115 @@
+"""Which request a worker steps next: of those that have credit and work, the one whose listener has least in hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from streamsynth.engine.stream import Stream
+
+K = TypeVar("K")
+
+_EMPTY_STEP_PAUSE_S = 0.001
+
+
+@dataclass(slots=True, eq=False)
+class Entry(Generic[K]):
+    """A request in the worker. `granted` and `produced` are totals in units; times are `time.monotonic()` seconds."""
+
+    key: K
+    stream: Stream
+    granted: int
+    produced: int = 0
+    rate: int = 0
+    steps: int = 0
+    first_output_at: float | None = None
+    cancelled: bool = False
+    runnable_since: float | None = None
+    pause_until: float = 0.0
+
+    @property
+    def has_credit(self) -> bool:
+        return self.produced < self.granted
+
+    def lead_s(self, now: float) -> float:
+        """Media made, less the time since the first left: what a listener who began then still has. 0 before that."""
+        if self.first_output_at is None:
+            return 0.0
+        return self.produced / self.rate - (now - self.first_output_at)
+
+    def ready_at(self) -> float | None:
+        """When a step makes sense, or None while text or credit is missing."""
+        if not self.has_credit:
+            return None
+        wake = self.stream.wake_at()
+        return None if wake is None else max(wake, self.pause_until)
+
+    def made(self, units: int, rate: int, now: float) -> None:
+        """Account for an emission."""
+        if self.first_output_at is None and units:
+            self.first_output_at = now
+        self.rate = rate
+        self.produced += units
+        self.runnable_since = None
+
+    def made_nothing(self, now: float) -> None:
+        """A step without output: let the others run before this one is asked again."""
+        self.pause_until = now + _EMPTY_STEP_PAUSE_S
+
+
+@dataclass(slots=True)
+class Scheduler(Generic[K]):
+    """The requests of one worker. Pure: takes time as an argument, starts nothing, waits for nothing."""
+
+    entries: dict[K, Entry[K]] = field(default_factory=dict)
+
+    def add(self, entry: Entry[K]) -> None:
+        self.entries[entry.key] = entry
+
+    def remove(self, key: K) -> None:
+        del self.entries[key]
+
+    def choose(self, now: float) -> tuple[Entry[K] | None, float | None]:
+        """The entry to step now; or None and when one will be ready (None: only a command can change that).
+
+        Among runnable entries the least lead wins, the one that came first if equal.
+        """
+        best: Entry[K] | None = None
+        best_lead = 0.0
+        next_wake: float | None = None
+        for entry in self.entries.values():
+            ready = entry.ready_at()
+            if ready is None:
+                entry.runnable_since = None
+                continue
+            if entry.runnable_since is None:
+                entry.runnable_since = max(ready, now)
+            if ready > now:
+                next_wake = ready if next_wake is None else min(next_wake, ready)
+                continue
+            lead = entry.lead_s(now)
+            if best is None or lead < best_lead:
+                best, best_lead = entry, lead
+        return best, next_wake
+
+    def behind_s(self, now: float) -> float:
+        """By how much the listener of the most starved runnable entry has run dry; 0 if all are in time."""
+        late = [
+            -entry.lead_s(now)
+            for entry in self.entries.values()
+            if entry.runnable_since is not None and entry.runnable_since <= now
+        ]
+        return max([0.0, *late])
+
+    def oldest_runnable_s(self, now: float) -> float:
+        """How long the most neglected runnable entry has made nothing; 0 if none is runnable."""
+        waits = [now - entry.runnable_since for entry in self.entries.values() if entry.runnable_since is not None]
+        return max([0.0, *waits])
+
+    def stalled(self, now: float, timeout_s: float) -> list[Entry[K]]:
+        """Entries that could have run for `timeout_s` and made nothing."""
+        return [
+            entry
+            for entry in self.entries.values()
+            if entry.runnable_since is not None and now - entry.runnable_since >= timeout_s
+        ]

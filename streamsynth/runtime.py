@@ -1,0 +1,317 @@
+"""The running pipelines of this process. The server and the local Python API both make their speech here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamsynth.config.deployment import Deployment, StageDeployment
+from streamsynth.config.pipeline import Pipeline
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.graph.chunk import Chunk
+from streamsynth.graph.edge import BrokenEdge, ClosedEdge, EdgeStatistics
+from streamsynth.graph.flow import End, Flow, Node, Ports, Status, Wire
+from streamsynth.speech import AudioChunk, SpeechRequest
+from streamsynth.workers import wire
+from streamsynth.workers.launchers import Launcher, ProcessLauncher
+from streamsynth.workers.slots import Slots
+from streamsynth.workers.supervisor import Supervisor, WorkerSpec
+
+logger = logging.getLogger(__name__)
+
+MAX_TEXT_CHARACTERS = 64 << 10
+STALLED_PROGRESS_S = 5.0
+"""A worker with a runnable request that made nothing for this long is not ready, whatever its heartbeat says."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How one utterance ended; exactly one comes of each flow.
+
+    `finish_reason` is "stop" or "length" if it completed, `error` is set if it failed. An input token is a character of
+    text; an output token is what the model's traits say.
+    """
+
+    status: Status
+    finish_reason: str | None = None
+    error: StreamSynthError | None = None
+    samples: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageStatistics:
+    """One stage now. `beat` is its worker's last word, None while it has none."""
+
+    running: int
+    queued: int
+    restarts: int
+    stale_replies: int
+    pid: int | None
+    beat: wire.Beat | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RuntimeStatistics:
+    live_flows: int
+    stages: Mapping[str, StageStatistics]
+
+
+class _Stage:
+    """A stage's worker and the slots before it."""
+
+    def __init__(self, deployment: StageDeployment, name: str, launcher: Launcher) -> None:
+        self.deployment = deployment
+        self.slots = Slots(
+            running=deployment.max_num_seqs, queued=deployment.max_queued, timeout_s=deployment.queue_timeout_s
+        )
+        spec = WorkerSpec(
+            stage=name,
+            engine=deployment.stage.engine,
+            options=deployment.options,
+            threads=deployment.threads,
+            start_timeout_s=deployment.start_timeout_s,
+            heartbeat_timeout_s=deployment.heartbeat_timeout_s,
+            stall_timeout_s=deployment.stall_timeout_s,
+        )
+        self.supervisor = Supervisor(spec, launcher, self._changed)
+
+    def _changed(self) -> None:
+        beat = self.supervisor.beat
+        self.slots.set_behind(beat.behind_s if beat else 0.0)
+
+    def unready_because(self) -> str | None:
+        beat = self.supervisor.beat
+        if beat is not None and beat.oldest_runnable_s >= STALLED_PROGRESS_S:
+            return f"a runnable request made no progress for {beat.oldest_runnable_s:.0f} s"
+        return self.supervisor.dead_because
+
+    def statistics(self) -> StageStatistics:
+        return StageStatistics(
+            running=self.slots.held,
+            queued=self.slots.queued,
+            restarts=self.supervisor.restarts,
+            stale_replies=self.supervisor.stale_replies,
+            pid=self.supervisor.pid,
+            beat=self.supervisor.beat,
+        )
+
+    def release_after(self, ended: asyncio.Future[wire.Ended]) -> None:
+        """The slot is free when the worker has let go of the request, not when we stopped caring."""
+        ended.add_done_callback(lambda _: self.slots.release())
+
+
+class SpeechFlow:
+    """One utterance being made. Reading it with `receive` is what lets the worker make more."""
+
+    def __init__(self, number: int, pipeline: Pipeline, stage: _Stage, request: SpeechRequest) -> None:
+        self.id = f"utt-{number:x}-{secrets.token_hex(4)}"
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._number = number
+        self._traits = pipeline.speech
+        self._stage = stage
+        self._request = request
+        self._characters = 0
+        self._samples = 0
+        self._cancelled = False
+        self._finish_reason: str | None = None
+        self._idle = asyncio.Event()
+        self._flow = Flow(
+            [Node(stage.deployment.stage.name, self._run_stage)],
+            [
+                Wire(source="text", target=stage.deployment.stage.name, capacity=MAX_TEXT_CHARACTERS, cost=len),
+                Wire(
+                    source=stage.deployment.stage.name,
+                    target="audio",
+                    capacity=max(1, round(stage.deployment.lead_seconds * pipeline.speech.sample_rate)),
+                    cost=lambda chunk: chunk.units,
+                ),
+            ],
+        )
+        self._flow.outcome.add_done_callback(self._finish)
+
+    def send_text(self, text: str) -> None:
+        """Append text, byte-exact; ignored once the utterance has ended.
+
+        Raises TEXT_TOO_LONG, with nothing appended, above MAX_TEXT_CHARACTERS in all, and ClosedEdge after `finish_text`.
+        """
+        if self._characters + len(text) > MAX_TEXT_CHARACTERS:
+            message = f"the text has {self._characters + len(text)} characters; the limit is {MAX_TEXT_CHARACTERS}"
+            raise StreamSynthError(ErrorCode.TEXT_TOO_LONG, message, param="input")
+        if text and not self._cancelled and not self.outcome.done():
+            self._characters += len(text)
+            # A broken edge: the utterance has failed, and `outcome` says why.
+            with contextlib.suppress(BrokenEdge):
+                self._flow.inputs["text"].send_nowait(text)
+
+    def finish_text(self) -> None:
+        """No more text will come."""
+        self._flow.inputs["text"].close()
+
+    async def receive(self) -> AudioChunk:
+        """The next chunk. Raises EndOfEdge after the last one, else what ended the flow. Cancelled, it took nothing."""
+        try:
+            chunk: Chunk = await self._flow.outputs["audio"].receive()
+        except ClosedEdge:
+            raise StreamSynthError(ErrorCode.CANCELLED, "the utterance was cancelled") from None
+        except BrokenEdge as broken:
+            await asyncio.shield(self.outcome)
+            cancelled = StreamSynthError(ErrorCode.CANCELLED, "the utterance was cancelled")
+            raise self.outcome.result().error or cancelled from broken.cause
+        return self._audio(chunk)
+
+    async def __aiter__(self) -> AsyncIterator[AudioChunk]:
+        final = False
+        while not final:
+            chunk = await self.receive()
+            final = chunk.final
+            yield chunk
+
+    def cancel(self) -> None:
+        """Stop at once and drop what is queued. Idempotent; does nothing after the end."""
+        self._cancelled = True
+        self._flow.cancel()
+
+    async def idle(self) -> None:
+        """Return when the worker holds nothing of this utterance any more, at most one step after its end."""
+        await self._idle.wait()
+
+    def lead(self) -> EdgeStatistics:
+        """What has been made and not yet received, in samples."""
+        return self._flow.outputs["audio"].statistics()
+
+    def _audio(self, chunk: Chunk) -> AudioChunk:
+        traits = self._traits
+        if chunk.rate != traits.sample_rate:
+            message = f"the engine made audio at {chunk.rate} Hz; the model declares {traits.sample_rate} Hz"
+            self._flow.cancel()
+            raise StreamSynthError(ErrorCode.ENGINE_FAILED, message)
+        self._samples += chunk.units
+        return AudioChunk(
+            samples=chunk.array.astype(np.float32, copy=False),
+            sample_rate=chunk.rate,
+            first_sample=chunk.first_unit,
+            segment=chunk.marks.get("segment", 0),
+            segment_text=chunk.marks.get("segment_text"),
+            segment_final=chunk.marks.get("segment_final", False),
+            final=chunk.final,
+        )
+
+    async def _run_stage(self, ports: Ports) -> None:
+        (text,) = ports.inputs.values()
+        (audio,) = ports.outputs.values()
+        try:
+            await self._stage.slots.acquire()
+        except BaseException:
+            self._idle.set()
+            raise
+        try:
+            connection = self._stage.supervisor.connection
+        except StreamSynthError:
+            self._stage.slots.release()
+            self._idle.set()
+            raise
+        request = connection.open(self._number, 0, self._request.to_wire(), audio)
+        self._stage.release_after(request.ended)
+        request.ended.add_done_callback(lambda _: self._idle.set())
+
+        async def pump_text() -> None:
+            async for piece in text:
+                request.push(piece)
+            request.finish()
+
+        pump = asyncio.create_task(pump_text())
+        try:
+            ended = await asyncio.shield(request.ended)
+            self._finish_reason = ended.finish_reason
+        finally:
+            pump.cancel()
+            request.cancel()
+
+    def _finish(self, future: asyncio.Future[End]) -> None:
+        end = future.result()
+        error = end.error
+        if error is not None and error.code is ErrorCode.INTERNAL_ERROR:
+            logger.error("utterance %s failed", self.id, exc_info=error)
+        self.outcome.set_result(
+            Outcome(
+                status=end.status,
+                finish_reason=self._finish_reason if end.status is Status.COMPLETED else None,
+                error=error,
+                samples=self._samples,
+                input_tokens=self._characters,
+                output_tokens=-(-self._samples // self._traits.token_samples),
+            )
+        )
+
+
+class Runtime:
+    """Starts a worker for every stage of the deployments and opens flows through them; the first model is the default.
+
+    A deployment's name is its pipeline's. Use from one event loop.
+    """
+
+    def __init__(self, deployments: Sequence[Deployment], *, launcher: Launcher | None = None) -> None:
+        self.models: Mapping[str, Pipeline] = {d.pipeline.name: d.pipeline for d in deployments}
+        launcher = launcher or ProcessLauncher()
+        self._stages = {
+            f"{d.pipeline.name}.{name}": _Stage(stage, f"{d.pipeline.name}.{name}", launcher)
+            for d in deployments
+            for name, stage in d.stages.items()
+        }
+        self._numbers = itertools.count(1)
+        self._flows: set[SpeechFlow] = set()
+
+    async def start(self) -> None:
+        """All workers, or none: raises START_FAILED after stopping those that did start."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for stage in self._stages.values():
+                    group.create_task(stage.supervisor.start())
+        except BaseException as error:
+            await self.stop()
+            if isinstance(error, BaseExceptionGroup) and isinstance(error.exceptions[0], StreamSynthError):
+                raise error.exceptions[0] from None
+            raise
+
+    async def stop(self) -> None:
+        """Cancel what is running and end the workers. Idempotent."""
+        for flow in list(self._flows):
+            flow.cancel()
+        await asyncio.gather(*(stage.supervisor.stop() for stage in self._stages.values()))
+
+    def dead_stages(self) -> dict[str, str]:
+        """Stages that cannot serve, and why; empty when ready."""
+        reasons = {name: stage.unready_because() for name, stage in self._stages.items()}
+        return {name: reason for name, reason in reasons.items() if reason is not None}
+
+    def open_speech(self, model: str, request: SpeechRequest) -> SpeechFlow:
+        """Begin an utterance; its text follows. Raises MODEL_NOT_FOUND, OVERLOADED or WORKER_DIED at once, or a flow
+        that fails later. Draws the seed if the request has none."""
+        if model not in self.models:
+            known = ", ".join(self.models)
+            raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, f"no model {model!r}; there are: {known}", param="model")
+        pipeline = self.models[model]
+        stage = self._stages[f"{model}.{pipeline.output}"]
+        _ = stage.supervisor.connection
+        stage.slots.check()
+        if request.seed is None:
+            request = replace(request, seed=secrets.randbits(63))
+        flow = SpeechFlow(next(self._numbers), pipeline, stage, request)
+        self._flows.add(flow)
+        flow.outcome.add_done_callback(lambda _: self._flows.discard(flow))
+        return flow
+
+    def statistics(self) -> RuntimeStatistics:
+        return RuntimeStatistics(
+            live_flows=len(self._flows),
+            stages={name: stage.statistics() for name, stage in self._stages.items()},
+        )

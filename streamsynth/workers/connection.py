@@ -1,0 +1,172 @@
+"""The server's end of a worker: requests go out, replies find their request by address or are dropped and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.graph.chunk import Chunk, Unit
+from streamsynth.graph.edge import BrokenEdge, SendEnd
+from streamsynth.workers import wire
+from streamsynth.workers.shared import MemoryReader
+
+
+class WorkerRequest:
+    """One request in a worker. Its chunks go straight to the sending end that it was opened with.
+
+    `ended` resolves with the worker's last message, or fails with what ended the request.
+    """
+
+    def __init__(self, connection: WorkerConnection, address: wire.Address, output: SendEnd[Chunk]) -> None:
+        self.address = address
+        self.ended: asyncio.Future[wire.Ended] = asyncio.get_running_loop().create_future()
+        # A request that nobody waits for any more (its flow was cancelled) fails without a complaint.
+        self.ended.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self._connection = connection
+        self._output = output
+        self._granted = output.granted
+        self._coalesce = max(1, output.statistics().capacity // 16)
+        self._made = 0
+
+    def push(self, text: str) -> None:
+        self._connection.send(wire.Text(self.address, text))
+
+    def finish(self) -> None:
+        self._connection.send(wire.Finish(self.address))
+
+    def grant(self, granted: int) -> None:
+        """Pass credit on: at once when the worker has none left, else when it is worth a message."""
+        if self._made >= self._granted or granted - self._granted >= self._coalesce:
+            self._granted = granted
+            self._connection.send(wire.Grant(self.address, granted))
+
+    def cancel(self) -> None:
+        """Tell the worker to stop and forget the request: what is still on its way is stale. Idempotent."""
+        self._connection.abandon(self)
+
+    def deliver(self, chunk: Chunk) -> bool:
+        """False if nobody wants it. The edge cannot be full: the worker steps only while it has credit."""
+        self._made += chunk.units
+        try:
+            self._output.send_nowait(chunk)
+        except BrokenEdge:
+            return False
+        return True
+
+
+class WorkerConnection(asyncio.Protocol):
+    """Talks to one worker. `on_beat` and `on_lost` are called on the loop; `on_lost` exactly once."""
+
+    def __init__(
+        self, memory: MemoryReader, *, on_beat: Callable[[wire.Beat], None], on_lost: Callable[[], None]
+    ) -> None:
+        self.ready: asyncio.Future[wire.Ready] = asyncio.get_running_loop().create_future()
+        self.ready.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self.stale_replies = 0
+        self._memory = memory
+        self._on_beat = on_beat
+        self._on_lost = on_lost
+        self._splitter = wire.FrameSplitter()
+        self._live: dict[wire.Address, WorkerRequest] = {}
+        self._leaving: dict[wire.Address, WorkerRequest] = {}
+        self._numbers = itertools.count()
+        self._transport: asyncio.Transport | None = None
+
+    @property
+    def occupied(self) -> int:
+        """Requests that the worker still holds, cancelled ones included."""
+        return len(self._live) + len(self._leaving)
+
+    def open(self, session: int, generation: int, request: dict[str, Any], output: SendEnd[Chunk]) -> WorkerRequest:
+        """Begin a request whose credit is that of `output`."""
+        address = wire.Address(session, generation, next(self._numbers))
+        opened = WorkerRequest(self, address, output)
+        self._live[address] = opened
+        self.send(wire.Open(address, request, output.granted))
+        output.on_credit(opened.grant)
+        return opened
+
+    def abandon(self, request: WorkerRequest) -> None:
+        if self._live.pop(request.address, None) is not None:
+            self._leaving[request.address] = request
+            self.send(wire.Cancel(request.address))
+
+    def send(self, message: wire.ToWorker) -> None:
+        if self._transport is not None:
+            self._transport.write(wire.encode(message))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for body in self._splitter.feed(data):
+            message = wire.decode_to_server(body)
+            match message:
+                case wire.Output():
+                    self._output(message)
+                case wire.Ended():
+                    self._ended(message)
+                case wire.Beat():
+                    self._on_beat(message)
+                case wire.Ready():
+                    if not self.ready.done():
+                        self.ready.set_result(message)
+                case wire.StartFailed():
+                    if not self.ready.done():
+                        self.ready.set_exception(StreamSynthError.from_wire(message.error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if not self.ready.done():
+            self.ready.set_exception(StreamSynthError(ErrorCode.START_FAILED, "the worker ended while it was starting"))
+        for request in [*self._live.values(), *self._leaving.values()]:
+            if not request.ended.done():
+                message = "the worker that made this died; it is being restarted"
+                request.ended.set_exception(StreamSynthError(ErrorCode.WORKER_DIED, message, retry_after_ms=1000))
+        self._live.clear()
+        self._leaving.clear()
+        self._on_lost()
+
+    # Replies
+
+    def _output(self, message: wire.Output) -> None:
+        request = self._live.get(message.address)
+        wanted = request is not None and request.deliver(
+            Chunk(
+                # Copied at once: a slow reader then holds the server's memory, never the worker's slots.
+                array=np.array(self._memory.view(message.array)),
+                first_unit=message.first_unit,
+                units=message.units,
+                unit=Unit.SAMPLE,
+                rate=message.rate,
+                final=message.final,
+                marks=message.marks,
+            )
+        )
+        if message.array.offset is not None:
+            self.send(wire.Release((message.array.offset,)))
+        if not wanted:
+            self.stale_replies += 1
+
+    def _ended(self, message: wire.Ended) -> None:
+        request = self._live.pop(message.address, None) or self._leaving.pop(message.address, None)
+        if request is None:
+            self.stale_replies += 1
+        elif request.ended.done():
+            return
+        elif message.error is not None:
+            request.ended.set_exception(StreamSynthError.from_wire(message.error))
+        else:
+            request.ended.set_result(message)

@@ -1,0 +1,322 @@
+"""The worker: one thread steps, one reads commands, one sends what is finished.
+
+The same code runs in a process of its own and, for tests, in a thread.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import queue
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from streamsynth.engine.scheduler import Entry, Scheduler
+from streamsynth.engine.stream import Emission, Engine, Interrupted
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.workers import wire
+from streamsynth.workers.shared import MemoryWriter
+
+logger = logging.getLogger(__name__)
+
+MAX_UNSENT_OUTPUTS = 64
+"""The step loop waits when this many finished outputs have not left the worker yet."""
+
+_RECEIVE_BYTES = 1 << 18
+
+
+class _CommandReader(threading.Thread):
+    """Reads the socket. A cancel reaches the stream in flight at once; everything else waits for the step boundary."""
+
+    def __init__(self, connection: socket.socket, memory: MemoryWriter, on_end: Callable[[], None]) -> None:
+        super().__init__(name="commands", daemon=True)
+        self.arrived = threading.Condition()
+        self.commands: deque[wire.ToWorker] = deque()
+        self.stepping: Entry[wire.Address] | None = None
+        self.cancelling: set[wire.Address] = set()
+        self._connection = connection
+        self._memory = memory
+        self._on_end = on_end
+
+    def run(self) -> None:
+        splitter = wire.FrameSplitter()
+        try:
+            while data := self._connection.recv(_RECEIVE_BYTES):
+                for body in splitter.feed(data):
+                    self._take(wire.decode_to_worker(body))
+        except OSError:
+            pass  # The server is gone; the end below says so.
+        self._memory.close()
+        self._on_end()
+        with self.arrived:
+            self.commands.append(wire.Stop())
+            self.arrived.notify()
+
+    def _take(self, command: wire.ToWorker) -> None:
+        if isinstance(command, wire.Release):
+            self._memory.release(command.offsets)
+            return
+        if isinstance(command, wire.Cancel):
+            self.cancelling.add(command.address)
+        with self.arrived:
+            self.commands.append(command)
+            self.arrived.notify()
+        if isinstance(command, wire.Cancel):
+            stepping = self.stepping
+            if stepping is not None and stepping.key == command.address:
+                stepping.cancelled = True
+                stepping.stream.interrupt()
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when a command is waiting, or after the time."""
+        with self.arrived:
+            if not self.commands:
+                self.arrived.wait(timeout_s)
+
+
+class _OutputSender(threading.Thread):
+    """Copies finished arrays into shared memory and writes frames, in the order they were made."""
+
+    def __init__(self, connection: socket.socket, memory: MemoryWriter) -> None:
+        super().__init__(name="outputs", daemon=True)
+        self._outputs: queue.Queue[tuple[wire.ToServer, Emission | None] | None] = queue.Queue(MAX_UNSENT_OUTPUTS)
+        self._connection = connection
+        self._memory = memory
+
+    def put(self, message: wire.ToServer, emission: Emission | None = None) -> None:
+        """Queue a message; `emission` supplies the samples of an Output. Blocks while MAX_UNSENT_OUTPUTS are unsent."""
+        self._outputs.put((message, emission))
+
+    def run(self) -> None:
+        try:
+            while (item := self._outputs.get()) is not None:
+                message, emission = item
+                if emission is not None:
+                    message = msgspec.structs.replace(message, array=self._memory.store(emission.samples))
+                self._connection.sendall(wire.encode(message))
+        except OSError:
+            self._drain()  # The server is gone: let the step loop go on until the reader ends it.
+
+    def _drain(self) -> None:
+        while self._outputs.get() is not None:
+            pass
+
+    def finish(self) -> None:
+        """Send what is queued, then end the thread."""
+        self._outputs.put(None)
+        self.join()
+
+
+class StepLoop:
+    """Runs an engine until it is told to stop. Everything here happens on the caller's thread."""
+
+    def __init__(
+        self, engine: Engine, start: wire.Start, memory: MemoryWriter, reader: _CommandReader, sender: _OutputSender
+    ) -> None:
+        self._engine = engine
+        self._start = start
+        self._memory = memory
+        self._reader = reader
+        self._sender = sender
+        self._scheduler: Scheduler[wire.Address] = Scheduler()
+        self._steps = 0
+        self._steps_after_cancel = 0
+        self._next_beat = 0.0
+        self._stopping = False
+
+    def run(self) -> None:
+        while not self._stopping:
+            self._apply_commands()
+            now = time.monotonic()
+            if now >= self._next_beat:
+                self._beat(now)
+            entry, next_wake = self._scheduler.choose(now)
+            if entry is not None:
+                self._step(entry)
+            else:
+                wake = self._next_beat if next_wake is None else min(next_wake, self._next_beat)
+                self._reader.wait(max(0.0, wake - now))
+        for entry in list(self._scheduler.entries.values()):
+            self._end(entry, "failed", StreamSynthError(ErrorCode.SHUTTING_DOWN, "the worker was told to stop"))
+
+    # Commands
+
+    def _apply_commands(self) -> None:
+        commands = self._reader.commands
+        while commands:
+            command = commands.popleft()
+            match command:
+                case wire.Open():
+                    self._open(command)
+                case wire.Stop():
+                    self._stopping = True
+                case wire.Text() | wire.Finish() | wire.Grant() | wire.Cancel():
+                    # A command for a request that has ended crossed its Ended on the way.
+                    entry = self._scheduler.entries.get(command.address)
+                    if entry is not None:
+                        self._apply(entry, command)
+                    if isinstance(command, wire.Cancel):
+                        self._reader.cancelling.discard(command.address)
+
+    def _open(self, command: wire.Open) -> None:
+        try:
+            stream = self._engine.open(command.request)
+        except Exception as error:  # noqa: BLE001 - becomes the request's terminal message
+            self._sender.put(wire.Ended(command.address, "failed", _as_error(error).to_wire(), 0))
+            return
+        self._scheduler.add(Entry(command.address, stream, command.granted))
+
+    def _apply(self, entry: Entry[wire.Address], command: wire.Text | wire.Finish | wire.Grant | wire.Cancel) -> None:
+        try:
+            match command:
+                case wire.Text():
+                    entry.stream.push(command.text)
+                case wire.Finish():
+                    entry.stream.finish()
+                case wire.Grant():
+                    entry.granted = max(entry.granted, command.granted)
+                case wire.Cancel():
+                    self._end(entry, "cancelled")
+        except Exception as error:  # noqa: BLE001 - becomes the request's terminal message
+            self._end(entry, "failed", _as_error(error))
+
+    # Steps
+
+    def _step(self, entry: Entry[wire.Address]) -> None:
+        self._steps += 1
+        self._steps_after_cancel += entry.key in self._reader.cancelling
+        entry.steps += 1
+        self._reader.stepping = entry
+        try:
+            emission = entry.stream.step()
+        except Interrupted:
+            emission = None
+        except Exception as error:  # noqa: BLE001 - becomes the request's terminal message
+            self._reader.stepping = None
+            self._end(entry, "failed", _as_error(error))
+            return
+        self._reader.stepping = None
+        now = time.monotonic()
+        if entry.cancelled:
+            return  # The Cancel itself is the next command; what was made meanwhile is dropped.
+        if emission is None:
+            entry.made_nothing(now)
+            return
+        self._emit(entry, emission, now)
+
+    def _emit(self, entry: Entry[wire.Address], emission: Emission, now: float) -> None:
+        marks: dict[str, object] = {"segment": emission.segment}
+        if emission.segment_text is not None:
+            marks["segment_text"] = emission.segment_text
+        if emission.segment_final:
+            marks["segment_final"] = True
+        units = len(emission.samples)
+        output = wire.Output(entry.key, entry.produced, units, emission.sample_rate, _NO_ARRAY, marks, emission.final)
+        entry.made(units, emission.sample_rate, now)
+        self._sender.put(output, emission)
+        if emission.final:
+            self._end(entry, emission.finish_reason)
+
+    def _end(self, entry: Entry[wire.Address], reason: str, error: StreamSynthError | None = None) -> None:
+        """The one way out of the worker for a request."""
+        self._scheduler.remove(entry.key)
+        try:
+            entry.stream.close()
+        except Exception as closing:  # noqa: BLE001 - becomes the request's terminal message
+            error = error or _as_error(closing)
+        self._sender.put(wire.Ended(entry.key, reason, error.to_wire() if error else None, entry.steps))
+
+    # Liveness
+
+    def _beat(self, now: float) -> None:
+        self._next_beat = now + self._start.heartbeat_s
+        for entry in self._scheduler.stalled(now, self._start.stall_timeout_s):
+            message = f"the request made nothing for {self._start.stall_timeout_s:g} s while it could have"
+            self._end(entry, "failed", StreamSynthError(ErrorCode.STALLED_ENGINE, message))
+        self._sender.put(
+            wire.Beat(
+                steps=self._steps,
+                live=len(self._scheduler.entries),
+                steps_after_cancel=self._steps_after_cancel,
+                behind_s=self._scheduler.behind_s(now),
+                oldest_runnable_s=self._scheduler.oldest_runnable_s(now),
+                memory_in_use=self._memory.in_use,
+                counters=self._engine.counters(),
+            )
+        )
+
+
+_NO_ARRAY = wire.Array("<f4", (0,), inline=b"")
+
+
+def _as_error(error: Exception) -> StreamSynthError:
+    if isinstance(error, StreamSynthError):
+        return error
+    logger.error("the engine failed", exc_info=error)
+    return StreamSynthError(ErrorCode.ENGINE_FAILED, f"the engine failed with {type(error).__name__}: {error}"[:500])
+
+
+def run_worker(connection: socket.socket, descriptor: int, *, on_server_gone: Callable[[], None]) -> None:
+    """Serve one stage over `connection` until Stop or until the server is gone.
+
+    `on_server_gone` is called from the reading thread, and may end the process at once: a step can take long.
+    `descriptor` is the shared memory to fill. Owns and closes both.
+    """
+    first = _first_command(connection)
+    if first is None:
+        return
+    memory = MemoryWriter(descriptor, first.memory_bytes)
+    os.close(descriptor)
+    reader = _CommandReader(connection, memory, on_server_gone)
+    sender = _OutputSender(connection, memory)
+    sender.start()
+    began = time.monotonic()
+    try:
+        engine = _load_engine(first)
+    except Exception as error:
+        logger.error("stage %s did not load", first.stage, exc_info=error)
+        message = f"stage {first.stage} did not load: {type(error).__name__}: {error}"[:500]
+        sender.put(wire.StartFailed(StreamSynthError(ErrorCode.START_FAILED, message).to_wire()))
+        sender.finish()
+        connection.close()
+        return
+    reader.start()
+    sender.put(wire.Ready(time.monotonic() - began))
+    loop = StepLoop(engine, first, memory, reader, sender)
+    try:
+        loop.run()
+    finally:
+        engine.close()
+        sender.finish()
+        connection.close()
+
+
+def _first_command(connection: socket.socket) -> wire.Start | None:
+    """The Start frame, read byte-exact so that nothing behind it is taken; None if the server is gone already."""
+    splitter = wire.FrameSplitter()
+    wanted = 4
+    header = b""
+    while len(header) < wanted:
+        data = connection.recv(wanted - len(header))
+        if not data:
+            return None
+        header += data
+        if len(header) == 4:
+            wanted += int.from_bytes(header, "little")
+    (body,) = splitter.feed(header)
+    command = wire.decode_to_worker(body)
+    if not isinstance(command, wire.Start):
+        raise ValueError(f"the first frame to a worker is Start, not {type(command).__name__}")
+    return command
+
+
+def _load_engine(start: wire.Start) -> Engine:
+    module, _, name = start.engine.partition(":")
+    engine: Engine = getattr(importlib.import_module(module), name)(**start.options)
+    return engine
