@@ -14,13 +14,12 @@ from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamsynth.codecs import SAMPLE_RATES, AudioFormat
+from streamsynth.codecs.formats import DEFAULT_SAMPLE_RATE, AudioFormat, check_sample_rate
 from streamsynth.config.pipeline import Pipeline
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.realtime.names import resolve_model, resolve_voice
 from streamsynth.speech import Granularity, SpeechRequest, SpeechTraits
 
-DEFAULT_SAMPLE_RATE = 24_000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 # Accepted everywhere, checked for their type. A model gets its `supported_hints`; the rest is said to be ignored.
@@ -172,11 +171,10 @@ def parse_seed(value: object) -> int | None:
 def parse_sample_rate(value: object, audio_format: AudioFormat) -> int:
     if value is None:
         return DEFAULT_SAMPLE_RATE
-    rates = SAMPLE_RATES[audio_format]
-    if isinstance(value, int) and not isinstance(value, bool) and value in rates:
-        return value
-    shown = f"within {rates.start}..{rates.stop - 1}" if isinstance(rates, range) else "one of " + _listed(rates)
-    raise invalid_value("sample_rate", value, f"{shown} for response_format {audio_format.value}")
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise invalid_value("sample_rate", value, "an integer")
+    check_sample_rate(audio_format, value)
+    return value
 
 
 def parse_flag(name: str, value: object) -> bool | None:
@@ -240,7 +238,3 @@ def _check_options(given: Mapping[str, object], traits: SpeechTraits) -> dict[st
         if not isinstance(value, str | int | float) or too_long or too_large:
             raise invalid_value(name, value, f"a number, true or false, or at most {_OPTION_CHARACTERS} characters")
     return options
-
-
-def _listed(rates: tuple[int, ...]) -> str:
-    return ", ".join(str(rate) for rate in rates)

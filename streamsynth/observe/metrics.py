@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from streamsynth.errors import ErrorCode
 from streamsynth.observe.ideal_player import IdealPlayer
+
+disable_created_metrics()  # a series of their own for each counter, which nobody reads
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -1,0 +1,27 @@
+"""Limits are checked where they are set, and published as they are."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from streamsynth.errors import StreamSynthError
+from streamsynth.realtime.limits import Limits
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("idle_s", 0), ("sessions", -1), ("lead_s", math.nan), ("drain_s", math.inf), ("sessions", 1.5), ("key_share", 2)],
+)
+def test_a_limit_that_cannot_be_is_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(StreamSynthError) as caught:
+        Limits(**{name: value})  # type: ignore[arg-type]  # the wrong types are the point
+    assert caught.value.param == name
+
+
+def test_every_limit_is_published_with_its_value() -> None:
+    published = Limits(sessions=7).published()
+    assert published["sessions"] == 7
+    assert published["body_bytes"] == 6 * 1024 * 1024
+    assert published["first_message_s"] == 10
