@@ -1,23 +1,30 @@
-"""How commands write tables: fitted to a terminal, one line a row into a pipe."""
+"""How commands write tables: drawn on a terminal, and as lines of tab-separated cells into a pipe."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-_PIPE_COLUMNS = 400
+Rows = Iterable[Sequence[str]]
 
 
-def print_table(columns: Sequence[str], groups: Iterable[Iterable[Sequence[str | Text]]]) -> None:
-    """Write rows of plain text (square brackets mean nothing) to standard output, a rule between two groups."""
-    terminal = sys.stdout.isatty()
+def print_table(columns: Sequence[str], groups: Iterable[Rows], styles: Mapping[str, str] | None = None) -> None:
+    """Write rows of plain text to standard output, a rule between two groups. `styles`: cell text to its colour."""
+    if sys.stdout.isatty():
+        _draw(columns, groups, styles or {})
+    else:
+        rows = [columns, *(row for group in groups for row in group)]
+        sys.stdout.writelines("\t".join(cell.replace("\n", " ") for cell in row) + "\n" for row in rows)
+
+
+def _draw(columns: Sequence[str], groups: Iterable[Rows], styles: Mapping[str, str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(*columns, header_style="bold")
     for group in groups:
         for row in group:
-            table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+            table.add_row(*(Text(cell, styles.get(cell, "")) for cell in row))
         table.add_section()
-    Console(width=None if terminal else _PIPE_COLUMNS, highlight=False).print(table)
+    Console(highlight=False).print(table)

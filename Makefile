@@ -1,0 +1,80 @@
+# Every target sets up what it needs: a virtual environment in .venv, filled again only when the requirements change.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BASE := $(VENV)/.base-installed
+DEV := $(VENV)/.dev-installed
+TYPED := build/typed/streamsynth
+ROOT := $(shell test "$$(id -u)" = 0 && echo yes)
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# No test and no demonstration reaches a model hub.
+export HF_HUB_OFFLINE := 1
+
+.PHONY: help demo serve test test-slow check format bench-smoke chromium clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo         speak a few sentences through a server into out/demo.wav"
+	@echo "make serve        run the server; the page in the browser is at the printed address"
+	@echo "make test         the tests, the browser's included"
+	@echo "make test-slow    the tests that take minutes"
+	@echo "make check        ruff and mypy"
+	@echo "make format       let ruff rewrite the sources"
+	@echo "make bench-smoke  every benchmark for a few seconds"
+	@echo "make clean        remove what the targets made"
+
+demo: $(BASE)
+	$(BIN)/python examples/demo.py --output out/demo.wav
+
+serve: $(BASE)
+	$(BIN)/streamsynth serve $(ARGS)
+
+test: $(DEV) chromium
+	$(BIN)/pytest -m "not slow and not gpu" $(ARGS)
+
+test-slow: $(DEV) chromium
+	$(BIN)/pytest -m "slow and not gpu" $(ARGS)
+
+# mypy cannot see through an editable install that puts three top-level folders below the package: it gets a view in
+# which they lie there.
+check: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@rm -rf build/typed && mkdir -p $(TYPED)
+	@ln -s $(CURDIR)/streamsynth/* $(CURDIR)/realtime $(CURDIR)/codecs $(CURDIR)/web $(TYPED)/
+	MYPYPATH=build/typed $(BIN)/mypy
+
+format: $(DEV)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench-smoke: $(DEV)
+	$(BIN)/streamsynth bench speech --model sine --seconds 3 --output out/bench
+	$(BIN)/streamsynth bench wire --output out/bench
+	$(BIN)/streamsynth bench sessions --seconds 3 --output out/bench
+
+# Debian's own browser: the builds that playwright would download are not used.
+chromium:
+	@command -v chromium >/dev/null || { \
+	  test -n "$(ROOT)" || { echo "the browser tests need Debian's chromium: apt-get install chromium" >&2; exit 1; }; \
+	  $(APT) update && $(APT) install -y --no-install-recommends chromium >/dev/null; }
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "StreamSynth needs Python 3.11 or newer")'
+	@$(PYTHON) -m venv $(VENV) || { \
+	  rm -rf $(VENV); test -n "$(ROOT)" || exit 1; \
+	  $(APT) update && $(APT) install -y --no-install-recommends python3-venv >/dev/null && $(PYTHON) -m venv $(VENV); }
+
+$(BASE): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -e . -c constraints.txt
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -e '.[dev]' -c constraints.txt
+	@touch $@ $(BASE)
+
+clean:
+	rm -rf build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
