@@ -8,13 +8,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamsynth.config import registry
 from streamsynth.config.deploy_file import MAX_BYTES, parse_deploy_file, read_deploy_file
+from streamsynth.config.pipeline import Pipeline, Stage, StageKind
 from streamsynth.config.plan import plan
 from streamsynth.config.resolve import Setting
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.speech import SpeechTraits, Voice
 
 PATH = Path("deploy.yaml")
-STAGE = "voice"
+
+
+def declared(name: str) -> Pipeline:
+    voice = Stage(name="voice", kind=StageKind.GENERATION, engine="package.module:Class")
+    speech = SpeechTraits(sample_rate=24000, voices=(Voice(id="a", name="A", languages=("en",)),), default_voice="a")
+    return Pipeline(name=name, description="", stages=(voice,), output="voice", speech=speech)
+
+
+ALTO = declared("alto")
+TENOR = declared("tenor")
+
+
+@pytest.fixture(autouse=True)
+def two_more_pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two pipelines whose stages have the same name."""
+    monkeypatch.setitem(registry._DECLARATIONS, "alto", f"{__name__}:ALTO")  # type: ignore[misc]
+    monkeypatch.setitem(registry._DECLARATIONS, "tenor", f"{__name__}:TENOR")  # type: ignore[misc]
 
 
 def written(folder: Path, text: str, name: str = "deploy.yaml") -> Path:
@@ -73,7 +92,7 @@ def test_no_file_content_gives_anything_but_a_typed_error_of_one_line(text: str 
 
 
 def test_a_file_that_cannot_be_read_or_is_too_large_is_said(tmp_path: Path) -> None:
-    with pytest.raises(StreamSynthError, match=r"none.yaml: cannot be read: No such file"):
+    with pytest.raises(StreamSynthError, match=r"none\.yaml: cannot be read: No such file"):
         read_deploy_file(tmp_path / "none.yaml")
     with pytest.raises(StreamSynthError, match=f"larger than {MAX_BYTES} bytes"):
         read_deploy_file(written(tmp_path, "#" * (MAX_BYTES + 1)))
@@ -81,38 +100,38 @@ def test_a_file_that_cannot_be_read_or_is_too_large_is_said(tmp_path: Path) -> N
 
 def test_without_models_the_default_runs_and_a_deploy_file_brings_its_own(tmp_path: Path) -> None:
     assert [deployment.pipeline.name for deployment in plan()] == ["hibari"]
-    path = written(tmp_path, "pipeline: sine\n")
-    assert [deployment.pipeline.name for deployment in plan(deploy=[path])] == ["sine"]
+    path = written(tmp_path, "pipeline: alto\n")
+    assert [deployment.pipeline.name for deployment in plan(deploy=[path])] == ["alto"]
 
 
 def test_each_deploy_file_applies_to_the_model_it_names(tmp_path: Path) -> None:
-    path = written(tmp_path, f"pipeline: sine\nstages:\n  {STAGE}:\n    max_num_seqs: 7\n")
-    hibari, sine = plan(["hibari", "sine"], [path])
-    assert hibari.stages[STAGE].max_num_seqs != 7
-    assert sine.stages[STAGE].max_num_seqs == 7
-    assert sine.stages[STAGE].origins["max_num_seqs"] == f"{path}:4"
+    path = written(tmp_path, "pipeline: alto\nstages:\n  voice:\n    max_num_seqs: 7\n")
+    tenor, alto = plan(["tenor", "alto"], [path])
+    assert tenor.stages["voice"].max_num_seqs != 7
+    assert alto.stages["voice"].max_num_seqs == 7
+    assert alto.stages["voice"].origins["max_num_seqs"] == f"{path}:4"
 
 
 def test_a_deploy_file_without_effect_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, "pipeline: sine\n")
-    with pytest.raises(StreamSynthError, match="pipeline is 'sine'; it must be one of the models: hibari"):
-        plan(["hibari"], [path])
+    path = written(tmp_path, "pipeline: alto\n")
+    with pytest.raises(StreamSynthError, match="pipeline is 'alto'; it must be one of the models: tenor"):
+        plan(["tenor"], [path])
     with pytest.raises(StreamSynthError, match="in one file only"):
-        plan([], [path, written(tmp_path, "pipeline: sine\n", "again.yaml")])
+        plan([], [path, written(tmp_path, "pipeline: alto\n", "again.yaml")])
 
 
 def test_unknown_and_repeated_models_are_refused() -> None:
-    with pytest.raises(StreamSynthError, match="no model 'tenor'; there are: hibari, sine") as caught:
-        plan(["tenor"])
+    with pytest.raises(StreamSynthError, match="no model 'bass'; there are: hibari, sine") as caught:
+        plan(["bass"])
     assert caught.value.code is ErrorCode.MODEL_NOT_FOUND
-    with pytest.raises(StreamSynthError, match="model is 'sine'; it must be given once"):
-        plan(["sine", "sine"])
+    with pytest.raises(StreamSynthError, match="model is 'alto'; it must be given once"):
+        plan(["alto", "alto"])
 
 
 def test_set_overrides_the_file_and_reads_values_as_the_file_would(tmp_path: Path) -> None:
-    path = written(tmp_path, f"pipeline: sine\nstages:\n  {STAGE}: {{max_num_seqs: 7, lead_seconds: 3}}\n")
-    (sine,) = plan([], [path], [f"{STAGE}.max_num_seqs=9", f"sine.{STAGE}.stall_timeout_s=1.5"])
-    deployed = sine.stages[STAGE]
+    path = written(tmp_path, "pipeline: alto\nstages:\n  voice: {max_num_seqs: 7, lead_seconds: 3}\n")
+    (alto,) = plan([], [path], ["voice.max_num_seqs=9", "alto.voice.stall_timeout_s=1.5"])
+    deployed = alto.stages["voice"]
     assert (deployed.max_num_seqs, deployed.lead_seconds, deployed.stall_timeout_s) == (9, 3, 1.5)
     assert deployed.origins["max_num_seqs"] == "--set"
 
@@ -120,16 +139,16 @@ def test_set_overrides_the_file_and_reads_values_as_the_file_would(tmp_path: Pat
 @pytest.mark.parametrize(
     ("models", "text", "message"),
     [
-        (["sine"], "threads=2", "STAGE.FIELD=VALUE or MODEL.STAGE.FIELD=VALUE"),
-        (["sine"], f"{STAGE}.threads", "STAGE.FIELD=VALUE"),
-        (["sine"], ".threads=1", "STAGE.FIELD=VALUE"),
-        (["sine"], "vocoder.threads=2", f"for exactly one stage of: sine.{STAGE}"),
-        (["sine"], f"hibari.{STAGE}.threads=2", "for one of the models: sine"),
-        (["hibari", "sine"], f"{STAGE}.threads=2", f"for exactly one stage of: hibari.{STAGE}, sine.{STAGE}"),
-        (["sine"], f"{STAGE}.threads=null", "threads is None"),
-        (["sine"], f"{STAGE}.threads=", "threads is ''"),
-        (["sine"], f"{STAGE}.threads=[", f"--set {STAGE}.threads:1: expected the node content"),
-        (["sine"], f"{STAGE}.nothing=1", f"stage {STAGE} of sine, --set: no field 'nothing'"),
+        (["alto"], "threads=2", "STAGE.FIELD=VALUE or MODEL.STAGE.FIELD=VALUE"),
+        (["alto"], "voice.threads", "STAGE.FIELD=VALUE"),
+        (["alto"], ".threads=1", "STAGE.FIELD=VALUE"),
+        (["alto"], "vocoder.threads=2", "for exactly one stage of: alto.voice"),
+        (["alto"], "tenor.voice.threads=2", "for one of the models: alto"),
+        (["tenor", "alto"], "voice.threads=2", "for exactly one stage of: tenor.voice, alto.voice"),
+        (["alto"], "voice.threads=null", "threads is None"),
+        (["alto"], "voice.threads=", "threads is ''"),
+        (["alto"], "voice.threads=[", "--set voice.threads:1: expected the node content"),
+        (["alto"], "voice.nothing=1", "stage voice of alto, --set: no field 'nothing'"),
     ],
 )
 def test_a_set_that_means_nothing_is_refused(models: list[str], text: str, message: str) -> None:
@@ -140,4 +159,4 @@ def test_a_set_that_means_nothing_is_refused(models: list[str], text: str, messa
 
 def test_the_same_field_typed_twice_is_refused() -> None:
     with pytest.raises(StreamSynthError, match=r"given once for voice\.threads"):
-        plan(["sine"], [], [f"{STAGE}.threads=1", f"{STAGE}.threads=2"])
+        plan(["alto"], [], ["voice.threads=1", "voice.threads=2"])

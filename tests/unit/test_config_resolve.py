@@ -120,6 +120,8 @@ def test_an_unknown_stage_is_refused_with_those_that_exist() -> None:
     [
         ("threads", [1, 1024], [0, 1025, -1, 1.0, True, "2", float("nan")]),
         ("max_num_seqs", [1, 65536], [0, 65537, 2.5, False]),
+        ("max_queued", [0, 65536], [-1, 65537, None]),
+        ("queue_timeout_s", [0, 3600], [-0.1, 3601, "1"]),
         ("lead_seconds", [0.02, 1, 600], [0, 0.01, 601, float("nan"), float("inf"), True, "1"]),
         ("start_timeout_s", [0.1, 3600], [0, 3601, None]),
         ("heartbeat_timeout_s", [0.1, 3600], [0, -1, [1]]),
