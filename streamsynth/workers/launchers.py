@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from streamsynth.environment import child_environment
 from streamsynth.workers.loop import run_worker
 from streamsynth.workers.shared import create_memory
 
@@ -49,7 +50,7 @@ class ProcessLauncher:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), memory),
-                env={**os.environ, **_thread_limits(threads)},
+                env=child_environment(_thread_limits(threads)),
             )
         except OSError:
             ours.close()
