@@ -28,9 +28,12 @@ class _Recipe:
 
 
 _RECIPES: Mapping[AudioFormat, _Recipe] = {
-    AudioFormat.FLAC: _Recipe("flac", "flac", "s16"),
-    # Xing and ID3 come before the audio and the first can only be right when everything is known.
-    AudioFormat.MP3: _Recipe("mp3", "libmp3lame", "fltp", muxer_options={"write_xing": "0", "id3v2_version": "0"}),
+    # The muxer's default is 8 KiB of padding for tags that never come.
+    AudioFormat.FLAC: _Recipe("flac", "flac", "s16", muxer_options={"metadata_header_padding": "0"}),
+    # A bit reservoir would hold each frame back until the next (24 ms at 24 kHz); Xing can only be right at the end.
+    AudioFormat.MP3: _Recipe(
+        "mp3", "libmp3lame", "fltp", {"reservoir": "0"}, {"write_xing": "0", "id3v2_version": "0"}
+    ),
     # Ogg collects packets into a page for a second unless told otherwise (in microseconds).
     AudioFormat.OPUS: _Recipe(
         "ogg", "libopus", "flt", {"frame_duration": str(_FRAME_MS)}, {"page_duration": str(_FRAME_MS * 1_000)}
@@ -102,9 +105,11 @@ class CompressedCarrier:
         self._container = av.open(
             self._sink, "w", format=recipe.muxer, options={**recipe.muxer_options, "flush_packets": "1"}
         )
-        self._stream: av.AudioStream = self._container.add_stream(
+        stream = self._container.add_stream(
             recipe.codec, rate=sample_rate, options=options, layout="mono", format=recipe.sample_format
         )
+        assert isinstance(stream, av.AudioStream)
+        self._stream = stream
         bit_rate = _bit_rate(format, sample_rate)
         if bit_rate is not None:
             self._stream.codec_context.bit_rate = bit_rate

@@ -30,4 +30,5 @@ def to_s16(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.int16]:
     saturates by one step. No dither. The samples must be finite.
     """
     scaled = np.rint(samples * np.float32(FULL_SCALE))
-    return np.clip(scaled, -FULL_SCALE, FULL_SCALE - 1).astype("<i2")
+    limited: npt.NDArray[np.int16] = np.clip(scaled, -FULL_SCALE, FULL_SCALE - 1).astype("<i2")
+    return limited
