@@ -20,7 +20,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 VOICE_TIMEOUT_S = 60.0
 SPOKEN = "Ready."

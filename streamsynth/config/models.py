@@ -10,7 +10,7 @@ import typer
 from streamsynth.config.pipeline import Pipeline
 from streamsynth.config.registry import find_pipeline, pipelines
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

@@ -14,7 +14,7 @@ from streamsynth.config.deployment import Deployment
 from streamsynth.config.plan import plan
 from streamsynth.config.unset import UNSET
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 ModelOption = Annotated[
     list[str] | None, typer.Option("--model", metavar="NAME", help="A model to run; may be given several times.")
