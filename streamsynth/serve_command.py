@@ -59,11 +59,6 @@ def serve(
     deployments = plan(model or (), deploy or (), sets or ())
     check_threads(deployments, len(os.sched_getaffinity(0)))
     keys = (*environment.api_keys(), *(_read_keys(api_key_file) if api_key_file else ()))
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=log_level.value.upper())
-
-    import asyncio
-
-    from streamsynth.realtime.app import serve as run
     from streamsynth.realtime.settings import ServerSettings
 
     settings = ServerSettings(
@@ -75,6 +70,12 @@ def serve(
         tls_key=tls_key,
         limits=_limits(limit or ()),
     )
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=log_level.value.upper())
+
+    import asyncio
+
+    from streamsynth.realtime.app import serve as run
+
     asyncio.run(run(deployments, settings, on_ready=_announce))
 
 

@@ -23,7 +23,7 @@ def run(*args: str) -> int:
     return code
 
 
-def outside(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def outside(*args: str) -> subprocess.CompletedProcess[str]:
     """One command in a process of its own, as a shell runs it."""
     command = [sys.executable, "-m", "streamsynth", *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
@@ -54,7 +54,7 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
         (["config", "show", "--deploy", "/nowhere.yaml"], "/nowhere.yaml: cannot be read: No such file"),
         (
             ["serve", "--model", "sine", "--set", "tone.threads=0"],
-            "stage tone of sine, --set: threads is 0; it must be",
+            "tone of sine, --set: threads is 0; it must be",
         ),
         (["serve", "--model", "sine", "--set", "tone.threads=1024"], "threads is 1024; it must be at most"),
         (["serve", "--model", "sine", "--host", "0.0.0.0"], "without API keys the server binds to loopback only"),
