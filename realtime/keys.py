@@ -17,6 +17,8 @@ AUTH = web.AppKey("auth", Auth)
 ADMISSION = web.AppKey("admission", Admission)
 METRICS = web.AppKey("metrics", Metrics)
 DRAINING = web.AppKey("draining", Draining)
+OPEN_PATHS = web.AppKey("open_paths", frozenset[str])
+"""Paths that need no key: liveness, readiness and the page, which has to load before it can ask for one."""
 
 CALLER = web.RequestKey("caller", Caller)
 """Set before every handler but those of the open routes."""

@@ -74,7 +74,7 @@ def serve(
 
     import asyncio
 
-    from streamsynth.realtime.app import serve as run
+    from streamsynth.realtime.serve import serve as run
 
     asyncio.run(run(deployments, settings, on_ready=_announce))
 

@@ -1,0 +1,52 @@
+"""One streamed answer: every write waits for its reader, but not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+
+from aiohttp import web
+
+from streamsynth.errors import ErrorCode, StreamSynthError
+
+_BUFFER_BYTES = 16 * 1024
+_WRITE_BYTES = 16 * 1024  # even: every write holds whole samples
+
+
+class AudioWriter:
+    """Sends the headers with `start`, then the body. Cancelling a write leaves an answer that can only be aborted."""
+
+    def __init__(self, request: web.Request, stall_s: float) -> None:
+        self._request = request
+        self._stall_s = stall_s
+        self._response = web.StreamResponse()
+
+    async def start(self, headers: Mapping[str, str]) -> None:
+        transport = self._request.transport
+        if transport is None:
+            raise ConnectionResetError("the client left")
+        # aiohttp waits for its reader every 64 KiB only, and the transport keeps as much again: seconds of mp3.
+        transport.set_write_buffer_limits(high=_BUFFER_BYTES)
+        self._response.headers.update(headers)
+        await self._response.prepare(self._request)
+
+    async def write(self, data: bytes) -> None:
+        """Returns once the transport has accepted the data. Raises `stalled_reader` if the client reads nothing."""
+        for offset in range(0, len(data), _WRITE_BYTES):
+            await self._unstalled(self._write(data[offset : offset + _WRITE_BYTES]))
+
+    async def end(self) -> web.StreamResponse:
+        await self._unstalled(self._response.write_eof())
+        return self._response
+
+    async def _write(self, data: bytes) -> None:
+        await self._response.write(data)
+        await self._request.writer.drain()
+
+    async def _unstalled(self, write: Awaitable[None]) -> None:
+        try:
+            async with asyncio.timeout(self._stall_s):
+                await write
+        except TimeoutError:
+            message = f"the client read nothing for {self._stall_s:g} s"
+            raise StreamSynthError(ErrorCode.STALLED_READER, message) from None

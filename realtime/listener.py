@@ -1,0 +1,136 @@
+"""The listening socket and what it accepts: small kernel buffers, a limit, typed refusals, quiet logs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from pathlib import Path
+
+from aiohttp import web
+from aiohttp.abc import AbstractAccessLogger
+
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.realtime.http_errors import error_response
+from streamsynth.realtime.limits import KIB, Limits
+
+_SEND_BUFFER_BYTES = 64 * KIB
+_UNSENT_BYTES = 16 * KIB
+_BACKLOG = 1024
+
+_FULL_BODY = (
+    b'{"error":{"message":"too many connections are open","type":"overloaded_error","param":null,"code":"overloaded"}}'
+)
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_FULL_BODY), _FULL_BODY)
+)
+
+
+def open_listener(host: str, port: int) -> socket.socket:
+    """Bind and listen; connections wait until somebody accepts. Raises `start_failed` naming the address.
+
+    Accepted sockets inherit the buffer sizes: without them a client that reads nothing absorbs a minute of speech.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = min(found, key=lambda info: info[0] is not socket.AF_INET)
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise _cannot_listen(host, port, error) from error
+    return listener
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> StreamSynthError:
+    return StreamSynthError(ErrorCode.START_FAILED, f"cannot listen on {host}:{port}: {error.strerror or error}")
+
+
+def open_tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """The server's TLS, or None without files. Blocks for the reads; raises `start_failed` naming the files."""
+    if cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise StreamSynthError(ErrorCode.START_FAILED, f"cannot use {cert} and {key} for TLS: {error}") from error
+    return context
+
+
+async def accept_connections(
+    server: web.Server, listener: socket.socket, limits: Limits, tls: ssl.SSLContext | None
+) -> asyncio.Server:
+    """Start accepting. The caller closes what is returned, and before that cleans up `server`."""
+    loop = asyncio.get_running_loop()
+
+    def connect() -> asyncio.Protocol:
+        if len(server.connections) >= limits.connections:
+            return _Full()
+        return Connection(
+            server, loop=loop, keepalive_timeout=limits.idle_s, access_log_class=AccessLog, access_log=_access_log
+        )
+
+    return await loop.create_server(connect, sock=listener, ssl=tls, backlog=_BACKLOG)
+
+
+class Connection(web.RequestHandler):
+    """A connection whose malformed requests are answered like every other error, and fill no log."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if request.writer.output_size > 0:
+            raise ConnectionResetError("the answer had begun")
+        if status == 400:
+            error = StreamSynthError(ErrorCode.INVALID_VALUE, "this is not a well-formed HTTP request")
+        else:
+            self.log_exception("a connection failed", exc_info=exc)
+            error = StreamSynthError(ErrorCode.INTERNAL_ERROR, "the server failed; its log says why")
+        response = error_response(error)
+        response.force_close()
+        return response
+
+
+class _Full(asyncio.Protocol):
+    """Says that there are too many connections, and goes."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.write(_FULL)
+        transport.close()
+
+
+_access_log = logging.getLogger("streamsynth.access")
+
+
+class AccessLog(AbstractAccessLogger):
+    """Route, status, bytes, time. No query and no unknown path: either may be a user's text."""
+
+    def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
+        route = request.match_info.route.resource if isinstance(request, web.Request) else None
+        path = route.canonical if route is not None else "(no route)"
+        self.logger.info(
+            "%s %s %d %d bytes %.3f s", request.method[:16], path, response.status, response.body_length, time
+        )
+
+    @property
+    def enabled(self) -> bool:
+        return self.logger.isEnabledFor(logging.INFO)
