@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-import msgpack
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,7 +169,7 @@ def test_every_shipped_pipeline_resolves_to_a_payload_that_msgpack_carries(name:
     for deployed in resolve(find_pipeline(name)).stages.values():
         concerns = {field: getattr(deployed, field) for field in OWNERS}
         payload = {**concerns, "engine": deployed.stage.engine, "options": dict(deployed.options)}
-        assert msgpack.unpackb(msgpack.packb(payload)) == payload
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(payload)) == payload
 
 
 def test_each_field_has_one_owner() -> None:
