@@ -44,6 +44,7 @@ async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Signal before every answer's headers leave."""
     response.headers["X-Request-Id"] = request[REQUEST_ID]
+    response.headers["Server"] = "streamsynth"
     response.headers.setdefault("X-Content-Type-Options", "nosniff")
     origin = request.headers.get("Origin")
     if origin is not None and request.app[AUTH].allows_origin(origin):
