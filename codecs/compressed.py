@@ -87,7 +87,9 @@ class CompressedCarrier:
     What a decoder gets back, for n samples in:
     flac: n, bit for bit. Live, STREAMINFO says that the total is unknown; a finished file has total and MD5.
     opus: n * 48000 / sample_rate at 48 kHz: the pre-skip covers the encoder's delay, the last granule position the end.
-    mp3: 1105 samples of silence first (encoder 576, decoder 529), then n, then silence to a whole frame.
+    Each stream has a random Ogg serial number, as chaining needs: the only bytes that differ between equal streams.
+    mp3: 1105 samples of silence first (encoder 576, decoder 529), then n at 95% (LAME leaves room for overshoot), then
+    silence to a whole frame.
     aac: 1024 samples of silence first, then n, then silence to a whole frame.
     The last two formats have no field for their delay in a stream: only a Xing header or an MP4 edit list could say it.
     """
