@@ -16,7 +16,7 @@ from streamsynth.config.deployment import Deployment, StageDeployment
 from streamsynth.config.pipeline import Pipeline
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk
-from streamsynth.graph.edge import BrokenEdge, ClosedEdge, EdgeStatistics
+from streamsynth.graph.edge import BrokenEdge, ClosedEdge, EdgeStatistics, EndOfEdge
 from streamsynth.graph.flow import End, Flow, Node, Ports, Status, Wire
 from streamsynth.speech import AudioChunk, SpeechRequest
 from streamsynth.workers import wire
@@ -104,10 +104,6 @@ class _Stage:
             beat=self.supervisor.beat,
         )
 
-    def release_after(self, ended: asyncio.Future[wire.Ended]) -> None:
-        """The slot is free when the worker has let go of the request, not when we stopped caring."""
-        ended.add_done_callback(lambda _: self.slots.release())
-
 
 class SpeechFlow:
     """One utterance being made. Reading it with `receive` is what lets the worker make more."""
@@ -118,10 +114,12 @@ class SpeechFlow:
         self._number = number
         self._traits = pipeline.speech
         self._stage = stage
+        self._ticket = stage.slots.reserve()
         self._request = request
         self._characters = 0
         self._samples = 0
         self._cancelled = False
+        self._entered = False
         self._finish_reason: str | None = None
         self._idle = asyncio.Event()
         self._flow = Flow(
@@ -169,10 +167,11 @@ class SpeechFlow:
         return self._audio(chunk)
 
     async def __aiter__(self) -> AsyncIterator[AudioChunk]:
-        final = False
-        while not final:
-            chunk = await self.receive()
-            final = chunk.final
+        while True:
+            try:
+                chunk = await self.receive()
+            except EndOfEdge:
+                return
             yield chunk
 
     def cancel(self) -> None:
@@ -208,20 +207,10 @@ class SpeechFlow:
     async def _run_stage(self, ports: Ports) -> None:
         (text,) = ports.inputs.values()
         (audio,) = ports.outputs.values()
-        try:
-            await self._stage.slots.acquire()
-        except BaseException:
-            self._idle.set()
-            raise
-        try:
-            connection = self._stage.supervisor.connection
-        except StreamSynthError:
-            self._stage.slots.release()
-            self._idle.set()
-            raise
-        request = connection.open(self._number, 0, self._request.to_wire(), audio)
-        self._stage.release_after(request.ended)
-        request.ended.add_done_callback(lambda _: self._idle.set())
+        await self._ticket.wait()
+        request = self._stage.supervisor.connection.open(self._number, 0, self._request.to_wire(), audio)
+        self._entered = True
+        request.ended.add_done_callback(lambda _: self._become_idle())
 
         async def pump_text() -> None:
             async for piece in text:
@@ -236,7 +225,14 @@ class SpeechFlow:
             pump.cancel()
             request.cancel()
 
+    def _become_idle(self) -> None:
+        """The slot is free when the worker has let go of the request, not when we stopped caring."""
+        self._ticket.release()
+        self._idle.set()
+
     def _finish(self, future: asyncio.Future[End]) -> None:
+        if not self._entered:
+            self._become_idle()
         end = future.result()
         error = end.error
         if error is not None and error.code is ErrorCode.INTERNAL_ERROR:
@@ -302,7 +298,6 @@ class Runtime:
         pipeline = self.models[model]
         stage = self._stages[f"{model}.{pipeline.output}"]
         _ = stage.supervisor.connection
-        stage.slots.check()
         if request.seed is None:
             request = replace(request, seed=secrets.randbits(63))
         flow = SpeechFlow(next(self._numbers), pipeline, stage, request)

@@ -5,6 +5,7 @@ The same code runs in a process of its own and, for tests, in a thread.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -131,8 +132,10 @@ class StepLoop:
         self._stopping = False
 
     def run(self) -> None:
-        while not self._stopping:
+        while True:
             self._apply_commands()
+            if self._stopping:
+                break
             now = time.monotonic()
             if now >= self._next_beat:
                 self._beat(now)
@@ -294,6 +297,9 @@ def run_worker(connection: socket.socket, descriptor: int, *, on_server_gone: Ca
     finally:
         engine.close()
         sender.finish()
+        # A close alone would wait for the reading thread to let go of the socket.
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
         connection.close()
 
 

@@ -13,71 +13,81 @@ BEHIND_TOLERANCE_S = 0.1
 RETRY_AFTER_MS = 1000
 
 
+class Ticket:
+    """A place in line, and then a slot. `release` gives up whichever it is; it is idempotent and must be called."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def admitted(self) -> bool:
+        return self._turn.done()
+
+    async def wait(self) -> None:
+        """Return when it is this ticket's turn; raises OVERLOADED when that takes too long. The ticket stays held."""
+        timeout_s = self._slots.timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(self._turn)
+        except TimeoutError:
+            message = f"no slot became free within {timeout_s:g} s"
+            raise StreamSynthError(ErrorCode.OVERLOADED, message, retry_after_ms=RETRY_AFTER_MS) from None
+
+    def admit(self) -> None:
+        self._turn.set_result(None)
+
+    def release(self) -> None:
+        self._slots.leave(self)
+
+
 class Slots:
-    """First come, first served. `behind_s` is what the worker last said of its most starved request."""
+    """First come, first served."""
 
     def __init__(self, *, running: int, queued: int, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
         self._limit = running
         self._queue_limit = queued
-        self._timeout_s = timeout_s
-        self._held = 0
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._inside: set[Ticket] = set()
+        self._line: deque[Ticket] = deque()
         self._behind_s = 0.0
 
     @property
     def held(self) -> int:
-        return self._held
+        return len(self._inside)
 
     @property
     def queued(self) -> int:
         return len(self._line)
 
-    def check(self) -> None:
-        """Raise OVERLOADED if a request that came now could not even wait."""
-        if not self._free() and len(self._line) >= self._queue_limit:
-            message = f"{self._held} requests are running and {len(self._line)} wait, which is the limit"
+    def reserve(self) -> Ticket:
+        """A slot if one is free, else a place in line; raises OVERLOADED if the line is full."""
+        ticket = Ticket(self)
+        self._line.append(ticket)
+        self._admit()
+        if not ticket.admitted and len(self._line) > self._queue_limit:
+            self._line.remove(ticket)
+            message = f"{self.held} requests are running and {self.queued} wait, which is the limit"
             raise StreamSynthError(ErrorCode.OVERLOADED, message, retry_after_ms=RETRY_AFTER_MS)
+        return ticket
 
-    async def acquire(self) -> None:
-        """Take a slot, waiting in line; raises OVERLOADED as `check` does, and when the wait takes too long."""
-        self.check()
-        if self._free():
-            self._held += 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append(turn)
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await turn
-        except TimeoutError:
-            self._leave(turn)
-            message = f"no slot became free within {self._timeout_s:g} s"
-            raise StreamSynthError(ErrorCode.OVERLOADED, message, retry_after_ms=RETRY_AFTER_MS) from None
-        except asyncio.CancelledError:
-            self._leave(turn)
-            raise
-
-    def release(self) -> None:
-        self._held -= 1
+    def leave(self, ticket: Ticket) -> None:
+        if ticket in self._inside:
+            self._inside.remove(ticket)
+        elif ticket in self._line:
+            self._line.remove(ticket)
         self._admit()
 
     def set_behind(self, behind_s: float) -> None:
+        """Take the worker's word on how late its most starved listener is."""
         self._behind_s = behind_s
         self._admit()
 
-    def _free(self) -> bool:
-        return not self._line and self._has_room()
-
     def _has_room(self) -> bool:
-        return self._held == 0 or (self._held < self._limit and self._behind_s <= BEHIND_TOLERANCE_S)
-
-    def _leave(self, turn: asyncio.Future[None]) -> None:
-        if turn.done() and not turn.cancelled():
-            self.release()  # The turn came in the same moment.
-        else:
-            self._line.remove(turn)
+        return not self._inside or (len(self._inside) < self._limit and self._behind_s <= BEHIND_TOLERANCE_S)
 
     def _admit(self) -> None:
         while self._line and self._has_room():
-            self._held += 1
-            self._line.popleft().set_result(None)
+            ticket = self._line.popleft()
+            self._inside.add(ticket)
+            ticket.admit()
