@@ -87,7 +87,7 @@ class Reply {
  * output stops in mid-wave it decays to zero within one quantum instead of stepping.
  *
  * `onEvent` gets `{type: "started" | "underrun" | "drained" | "reset", reply, frame, ...}`, where `frame` is on the clock
- * that is passed to `process`.
+ * that is passed to `process`; "started" comes again, with the reply's `position`, when it goes on after an underrun.
  */
 export class PlaybackCore {
   #replies = [];
@@ -176,9 +176,8 @@ export class PlaybackCore {
 
   #start(reply, frame) {
     reply.started = true;
-    if (reply.firstFrame !== null) return;
-    reply.firstFrame = frame;
-    this.onEvent({ type: "started", reply: reply.id, frame });
+    reply.firstFrame ??= frame;
+    this.onEvent({ type: "started", reply: reply.id, frame, position: reply.played });
   }
 
   #noteUnderrun(reply, frame) {

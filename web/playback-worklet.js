@@ -16,7 +16,7 @@ class PlaybackProcessor extends AudioWorkletProcessor {
 
   process(_inputs, [[out]]) {
     this.core.process(out, currentFrame);
-    if (this.#quanta++ % QUANTA_PER_STATUS === 0) this.#report();
+    if (this.#quanta++ % QUANTA_PER_STATUS === 0) this.#report(currentFrame + out.length);
     return true;
   }
 
@@ -26,10 +26,10 @@ class PlaybackProcessor extends AudioWorkletProcessor {
     else if (message.type === "reset") this.core.reset();
   }
 
-  #report() {
+  #report(frame) {
     const status = this.core.status();
     const idle = status.reply === null;
-    if (!(idle && this.#wasIdle)) this.port.postMessage({ type: "status", frame: currentFrame, ...status });
+    if (!(idle && this.#wasIdle)) this.port.postMessage({ type: "status", frame, ...status });
     this.#wasIdle = idle;
   }
 }

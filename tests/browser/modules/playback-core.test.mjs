@@ -139,11 +139,15 @@ test("audio that arrives exactly when the buffer empties is no underrun", () => 
 });
 
 test("an underrun decays to zero within the fade and playback comes back with a fade-in", () => {
-  const { core } = openCore();
+  const { core, events } = openCore();
   core.append(1, level(4));
   assert.deepEqual(play(core, 12), [0.5, 0.5, 0.5, 0.5, 0.4, 0.3, 0.2, 0.1, 0, 0, 0, 0].map(Math.fround));
   core.append(1, level(8));
   assert.deepEqual(play(core, 8, 12), [0, 0.125, 0.25, 0.375, 0.5, 0.5, 0.5, 0.5]);
+  assert.deepEqual(
+    events.map(({ type, frame, position }) => [type, frame, position]),
+    [["started", 0, 0], ["underrun", 4, undefined], ["started", 12, 4]],
+  );
 });
 
 test("a terminal fade multiplies with a running fade-in", () => {

@@ -1,0 +1,193 @@
+// Joins the page's elements to the studio. `window.streamsynth` is the studio, for the curious and for tests.
+
+import { Composer } from "./composer.js";
+import { KeyEntry } from "./key-entry.js";
+import { Monitor } from "./monitor.js";
+import { Notices, showLink } from "./notices.js";
+import { PlayerUnavailable } from "./player.js";
+import { Said } from "./said.js";
+import { SAMPLES } from "./samples.js";
+import { Studio } from "./studio.js";
+import { TakesView } from "./takes-view.js";
+import { VoiceSettings } from "./voice-settings.js";
+import { duration } from "./words.js";
+
+const byId = (id) => document.getElementById(id);
+const socketUrl = new URL("v1/audio/speech/stream", location.href);
+socketUrl.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+
+const NO_SOUND = {
+  insecure:
+    "This page was opened over plain http from another machine. Browsers play streamed audio on https and on localhost only: " +
+    "start the server with --tls-cert and --tls-key, or open it through an SSH tunnel on localhost.",
+  unsupported: "This browser has no AudioWorklet, which playing speech needs. A current Chrome, Firefox or Safari has it.",
+};
+
+const notices = new Notices(byId("notices"));
+const studio = new Studio({ url: socketUrl.href, onChange: scheduleRender, onNotice: (error) => notices.tell(error) });
+const said = new Said(byId("said"));
+const monitor = new Monitor({
+  canvas: byId("waveform"),
+  fields: {
+    now: byId("clock-now"),
+    total: byId("clock-total"),
+    first: byId("meter-first"),
+    audible: byId("meter-audible"),
+    buffer: byId("meter-buffer"),
+    underruns: byId("meter-underruns"),
+  },
+});
+const composer = new Composer({
+  text: byId("text"),
+  modes: document.querySelectorAll("input[name=mode]"),
+  hint: byId("hint"),
+  page: byId("page"),
+  onText: (text) => attempt(() => studio.speak(text)),
+  onEnd: () => attempt(() => studio.endTake()),
+  onTouch: () => attempt(() => studio.prepare()),
+});
+const takesView = new TakesView({
+  section: byId("history"),
+  list: byId("takes"),
+  template: byId("take-template"),
+  onReplay: (take) => attempt(() => studio.replay(take)),
+  onStop: stop,
+  onAgain: (take) => attempt(() => speakAlone(take.text)),
+  onEdit: (take) => composer.set(take.text),
+});
+const keyEntry = new KeyEntry({
+  dialog: byId("key-dialog"),
+  form: byId("key-form"),
+  input: byId("key"),
+  problem: byId("key-problem"),
+  cancel: byId("key-cancel"),
+  onKey: (key) => {
+    studio.link.unlock(key);
+    loadSettings();
+  },
+});
+const settings = new VoiceSettings({
+  elements: {
+    model: byId("model"),
+    modelField: byId("model-field"),
+    voice: byId("voice"),
+    speed: byId("speed"),
+    speedValue: byId("speed-value"),
+  },
+  onChoice: (choice) => studio.configure(choice),
+  onError: (error) => error.code !== "unauthorized" && notices.tell(error),
+});
+
+/** Runs what may find that there is no sound here, and says so instead of failing. */
+async function attempt(action) {
+  try {
+    await action();
+  } catch (error) {
+    if (!(error instanceof PlayerUnavailable)) throw error;
+    notices.hold("sound", NO_SOUND[error.reason] ?? error.message);
+  }
+}
+
+async function speakAlone(text) {
+  studio.endTake();
+  await studio.speak(text);
+  studio.endTake();
+}
+
+function stop() {
+  if (studio.speaking) attempt(() => studio.stop());
+}
+
+async function loadSettings() {
+  const characters = await settings.load(studio.link.key);
+  if (characters) composer.limitTo(characters);
+}
+
+let scheduled = false;
+
+function scheduleRender() {
+  if (scheduled) return;
+  scheduled = true;
+  requestAnimationFrame(render);
+}
+
+let wasSpeaking = false;
+let wasLocked = false;
+
+function render() {
+  scheduled = false;
+  const { speaking, link } = studio;
+  const heard = studio.heard();
+  said.show(studio.current ?? heard?.take ?? studio.takes.at(-1) ?? null, heard?.part ? heard : null);
+  monitor.show(studio);
+  takesView.show(studio.takes, (take) => studio.plays(take));
+  showLink(link, { badge: byId("link-state"), text: byId("link-text") });
+  showButtons(speaking);
+  showStanding(link);
+  if (wasSpeaking && !speaking) announceEnd();
+  wasSpeaking = speaking;
+  if (speaking) scheduleRender();
+}
+
+function showButtons(speaking) {
+  byId("stop").setAttribute("aria-disabled", String(!speaking));
+  byId("speak").setAttribute("aria-disabled", String(composer.value.trim() === "" || composer.excess > 0));
+  byId("samples").hidden = studio.takes.length > 0 || composer.value !== "";
+}
+
+/** Problems that last as long as their cause. */
+function showStanding(link) {
+  const seconds = (at) => Math.max(1, Math.ceil((at - performance.now()) / 1000));
+  const refusedAt = studio.retryAt ?? (link.error?.code === "overloaded" ? link.retryAt : null);
+  notices.hold("full", refusedAt ? `The server is full. Trying again in ${seconds(refusedAt)} s.` : null);
+  const away = link.state === "waiting" || (link.state === "connecting" && link.error);
+  notices.hold("away", away && !refusedAt ? "The server cannot be reached. Trying again." : null);
+  const locked = link.state === "locked";
+  if (locked && !wasLocked && link.error.code === "unauthorized") keyEntry.ask();
+  wasLocked = locked;
+  const locking = { unauthorized: "This server needs a key.", forbidden: "This server refuses pages from this address." };
+  notices.hold("locked", locked ? locking[link.error.code] : null, { label: "Enter key", run: () => keyEntry.ask() });
+  const excess = composer.excess;
+  notices.hold("length", excess > 0 ? `The text is ${excess.toLocaleString("en")} characters too long.` : null);
+  if (refusedAt) setTimeout(scheduleRender, 250);
+}
+
+function announceEnd() {
+  const take = studio.takes.at(-1);
+  if (!take || take.error) return;
+  byId("announcement").textContent =
+    take.stoppedAt === null ? `Finished, ${duration(take.seconds)}.` : `Stopped.`;
+}
+
+byId("samples").querySelector("ul").append(
+  ...SAMPLES.map(({ title, text }) => {
+    const item = document.createElement("li");
+    const button = document.createElement("button");
+    Object.assign(button, { type: "button", className: "sample", textContent: title });
+    button.addEventListener("click", () => attempt(() => speakAlone(text)));
+    item.append(button);
+    return item;
+  }),
+);
+
+byId("speak").addEventListener("click", ({ detail }) => {
+  composer.speakAll();
+  if (detail > 0 && matchMedia("(pointer: fine)").matches) composer.focus();
+});
+byId("stop").addEventListener("click", stop);
+byId("text").addEventListener("input", scheduleRender);
+document.addEventListener("pointerdown", () => attempt(() => studio.prepare()));
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && !keyEntry.open) stop();
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) composer.speakAll();
+});
+document.addEventListener("visibilitychange", () => studio.link.setInUse(!document.hidden));
+addEventListener("resize", scheduleRender);
+
+window.streamsynth = studio;
+studio.link.key = keyEntry.stored;
+if (!globalThis.isSecureContext) notices.hold("sound", NO_SOUND.insecure);
+studio.link.setInUse(!document.hidden);
+loadSettings();
+if (matchMedia("(pointer: fine)").matches) composer.focus();
+scheduleRender();

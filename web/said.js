@@ -1,0 +1,62 @@
+// The text that has left the box: what was said, what is being said, what comes.
+
+import { locateSentences } from "./sentences.js";
+
+/** Shows one take above the box, with the sentence that is being heard marked. */
+export class Said {
+  #element;
+  #shown = "";
+
+  constructor(element) {
+    this.#element = element;
+  }
+
+  /** `take` or null; `heard` is what the listener hears of it (`{part, position}`) or null. */
+  show(take, heard) {
+    const state = take ? `${take.id} ${take.stoppedAt} ${key(take)} ${where(heard)}` : "";
+    if (state === this.#shown) return;
+    this.#shown = state;
+    this.#element.hidden = !take;
+    this.#element.replaceChildren(...(take ? take.parts.map((part) => this.#render(part, take, heard)) : []));
+    this.#follow();
+  }
+
+  #render(part, take, heard) {
+    const element = document.createElement("span");
+    if (heard?.part !== part) {
+      element.textContent = part.text;
+      element.classList.toggle("unspoken", neverHeard(part, take));
+      return element;
+    }
+    const { from, to } = nowIn(part, heard.position);
+    const now = document.createElement("mark");
+    now.className = "now";
+    now.textContent = part.text.slice(from, to);
+    element.append(part.text.slice(0, from), now, part.text.slice(to));
+    return element;
+  }
+
+  #follow() {
+    const now = this.#element.querySelector(".now") ?? this.#element.lastElementChild;
+    if (!now) return;
+    const { offsetTop, offsetHeight } = now;
+    const top = this.#element.offsetTop;
+    this.#element.scrollTop = offsetTop - top - (this.#element.clientHeight - offsetHeight) / 2;
+  }
+}
+
+const key = (take) => take.parts.map((part) => `${part.text.length}${part.ended ? "e" : ""}`).join();
+
+const where = (heard) => (heard ? `${heard.part.utterance?.id}/${sentenceAt(heard.part, heard.position)}` : "");
+
+const neverHeard = (part, take) => take.stoppedAt !== null && (part.offset === null || part.offset > take.stoppedAt);
+
+function sentenceAt(part, position) {
+  return part.utterance.sentences.findLastIndex(({ firstSample }) => firstSample <= position);
+}
+
+/** The stretch of the part's text that is spoken at `position`: a sentence, or all of it where the texts differ. */
+function nowIn(part, position) {
+  const places = locateSentences(part.text, part.utterance.sentences.map(({ text }) => text));
+  return places[sentenceAt(part, position)] ?? { from: 0, to: part.text.trimEnd().length };
+}
