@@ -46,7 +46,7 @@ class SessionSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConfigRequest:
-    """One `session.config` message. `ack` belongs to the message, not to the settings: repeating a config can ask for it."""
+    """One `session.config` message. `ack` belongs to the message: a config can be repeated to ask for it."""
 
     settings: SessionSettings
     ack: bool

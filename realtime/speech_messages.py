@@ -1,4 +1,4 @@
-"""Every message of the speech socket, as frozen tagged structs in two closed unions: what clients send, what the server sends."""
+"""Every message of the speech socket: frozen tagged structs in two closed unions, the client's and the server's."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ServerMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class EffectiveConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the next utterance will be spoken with. `seed` is a decimal string where JavaScript could not carry the number."""
+    """What the next utterance is spoken with. `seed` is a decimal string where JavaScript would round the number."""
 
     model: str
     voice: str
@@ -176,9 +176,7 @@ class _Envelope(msgspec.Struct):
 
 _envelope = msgspec.json.Decoder(_Envelope)
 _any_object = msgspec.json.Decoder(dict[str, Any])
-_decoders = {
-    name: msgspec.json.Decoder(kind) for name, kind in CLIENT_MESSAGES.items() if kind is not SessionConfig
-}
+_decoders = {name: msgspec.json.Decoder(kind) for name, kind in CLIENT_MESSAGES.items() if kind is not SessionConfig}
 
 
 def decode_client_message(data: str, limits: Limits) -> ClientMessage:

@@ -1,0 +1,143 @@
+"""One utterance of a speech session while it is being made: its flow, its encoder, and the task that joins them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+from streamsynth.codecs import EncodingLane
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.observe.metrics import Metrics
+from streamsynth.realtime.admission import Admission
+from streamsynth.realtime.auth import Caller
+from streamsynth.realtime.session_config import SessionSettings
+from streamsynth.realtime.speech_audio import UtteranceAudio
+from streamsynth.realtime.speech_session import SpeechSession
+from streamsynth.runtime import Runtime, SpeechFlow
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stand:
+    """What the utterances of one session share. `room` is set while more audio may be queued; `settle` is to be
+    called after everything that the session is told."""
+
+    session: SpeechSession
+    runtime: Runtime
+    admission: Admission
+    caller: Caller
+    metrics: Metrics
+    lane: EncodingLane
+    max_frame_bytes: int
+    room: asyncio.Event
+    settle: Callable[[], None]
+
+
+class Speaker:
+    """Starts at once. Text given before the flow is open waits for it.
+
+    `task` ends when nothing is left of the utterance, in the worker either.
+    """
+
+    def __init__(self, index: int, settings: SessionSettings, stand: Stand) -> None:
+        self._index = index
+        self._settings = settings
+        self._stand = stand
+        self._text = ""
+        self._text_finished = False
+        self._flow: SpeechFlow | None = None
+        self._stopped_s = 0.0
+        self.task = asyncio.create_task(self._run(), name=f"speaker {index}")
+
+    def push(self, text: str) -> None:
+        self._text += text
+        self._pass_text()
+
+    def finish_text(self) -> None:
+        self._text_finished = True
+        self._pass_text()
+
+    def stop(self) -> None:
+        """Make nothing more, from now on; never blocks."""
+        self._stopped_s = monotonic()
+        if self._flow is not None:
+            self._flow.cancel()
+        self.task.cancel()
+
+    def _pass_text(self) -> None:
+        flow = self._flow
+        if flow is None:
+            return
+        text, self._text = self._text, ""
+        try:
+            if text:
+                flow.send_text(text)
+            if self._text_finished:
+                flow.finish_text()
+        except StreamSynthError as error:
+            flow.cancel()
+            self._failed(error)
+
+    async def _run(self) -> None:
+        try:
+            await self._make()
+        except StreamSynthError as error:
+            self._failed(error)
+        except asyncio.CancelledError:
+            await self._idle()
+            raise
+        except Exception:
+            logger.exception("utterance %s failed", self._flow.id if self._flow else "without a flow")
+            self._failed(StreamSynthError(ErrorCode.INTERNAL_ERROR, "the server failed; its log says why"))
+        finally:
+            if self._flow is not None:
+                self._flow.cancel()
+
+    async def _make(self) -> None:
+        stand = self._stand
+        with stand.admission.request(stand.caller) as ticket:
+            await ticket.granted()
+            flow = self._flow = stand.runtime.open_speech(self._settings.speech.model, self._settings.speech.request)
+            stand.session.synthesis_opened(self._index, flow.id)
+            self._pass_text()
+            source_rate = stand.runtime.models[self._settings.speech.model].speech.sample_rate
+            audio = UtteranceAudio(self._settings, source_rate, lane=stand.lane, max_frame_bytes=stand.max_frame_bytes)
+            try:
+                await self._pump(flow, audio, source_rate)
+            finally:
+                audio.close()
+            outcome = await asyncio.shield(flow.outcome)
+            if outcome.error is not None:
+                raise outcome.error
+        stand.session.synthesis_completed(self._index, outcome.finish_reason, monotonic())
+        stand.settle()
+
+    async def _pump(self, flow: SpeechFlow, audio: UtteranceAudio, source_rate: int) -> None:
+        stand = self._stand
+        final = False
+        while not final:
+            # Taking a chunk grants the worker credit for another one, so it is only taken when it can go on.
+            await stand.room.wait()
+            chunk = await flow.receive()
+            final = chunk.final
+            pieces = await audio.add(chunk)
+            if final:
+                pieces += await audio.finish()
+            for piece in pieces:
+                stand.session.synthesis_made(self._index, piece)
+            stand.settle()
+            stand.metrics.lead(flow.lead().queued_cost / source_rate + stand.session.queued_media_s)
+
+    def _failed(self, error: StreamSynthError) -> None:
+        self._stand.session.synthesis_failed(self._index, error, monotonic())
+        self._stand.settle()
+
+    async def _idle(self) -> None:
+        """Stay until the worker has let go, and say how long that took."""
+        if self._flow is not None:
+            await self._flow.idle()
+            self._stand.metrics.cancel_idle(monotonic() - self._stopped_s)

@@ -1,0 +1,75 @@
+"""One utterance of a speech session: its text until synthesis takes it, and counts of what was made and sent. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from streamsynth.realtime.session_config import SessionSettings
+
+
+class Stage(Enum):
+    WAITING = auto()
+    """Collects text, or stands in line behind earlier utterances."""
+    SPEAKING = auto()
+    """Its synthesis runs."""
+    BROKEN = auto()
+    """Its synthesis failed before the flush, which will be answered with `session.done{failed}`."""
+    SPOKEN = auto()
+    """Its `session.done` is queued; until the transport takes that, a cancel still works."""
+
+
+class Meter(Protocol):
+    """What measures one utterance on its way out."""
+
+    def sent(self, samples: int, now_s: float) -> None: ...
+
+    def ended(self, status: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Container:
+    """What was queued since `audio.start`."""
+
+    total_bytes: int = 0
+    total_samples: int = 0
+    sample_rate: int = 1
+
+
+@dataclass(slots=True, eq=False)
+class Utterance:
+    """`sentences` and `total_*` count what was queued; `sentences_sent` and `samples_sent` what the transport took."""
+
+    index: int
+    settings: SessionSettings
+    stage: Stage = Stage.WAITING
+    flushed: bool = False
+    speakable: bool = False
+    characters: int = 0
+    request_id: str | None = None
+    sentences: int = 0
+    total_samples: int = 0
+    total_bytes: int = 0
+    sentences_sent: int = 0
+    samples_sent: int = 0
+    container: Container | None = None
+    meter: Meter | None = None
+    _pieces: list[str] = field(default_factory=list)
+
+    def append(self, text: str) -> None:
+        self._pieces.append(text)
+        self.characters += len(text)
+        self.speakable = self.speakable or is_speakable(text)
+
+    def take_text(self) -> str:
+        """The text that synthesis has not been given yet."""
+        text = "".join(self._pieces)
+        self._pieces.clear()
+        return text
+
+
+def is_speakable(text: str) -> bool:
+    """Whether a voice could say any of it: text of spaces, punctuation and pictures alone is an empty utterance."""
+    return any(character.isalnum() for character in text)
