@@ -7,7 +7,7 @@ import logging
 import time
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 from aiohttp import web
@@ -70,7 +70,7 @@ async def _speak(request: web.Request, body: SpeechBody, started_s: float) -> we
         answer = _Answer(request, body, spoken, meter)
         try:
             return await answer.send()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ConnectionError):
             await _until_idle(flow, app[METRICS])
             raise
 
@@ -94,13 +94,16 @@ async def _until_idle(flow: SpeechFlow, metrics: Metrics) -> None:
     """The client left: the place is free when the worker has let go, at most one step later."""
     cancelled_s = time.monotonic()
     flow.cancel()
-    try:
-        async with asyncio.timeout(_IDLE_WAIT_S):
-            await flow.idle()
-    except TimeoutError:
-        logger.warning("utterance %s: its worker did not let go within %g s", flow.id, _IDLE_WAIT_S)
-    else:
+    idle = asyncio.create_task(flow.idle())
+    while not idle.done() and (left_s := cancelled_s + _IDLE_WAIT_S - time.monotonic()) > 0:
+        # A failed write is followed by the cancellation for the same lost connection: both mean what is done here.
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([idle], timeout=left_s)
+    if idle.done():
         metrics.cancel_idle(time.monotonic() - cancelled_s)
+    else:
+        idle.cancel()
+        logger.warning("utterance %s: its worker did not let go within %g s", flow.id, _IDLE_WAIT_S)
 
 
 class _Answer:

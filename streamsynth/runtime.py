@@ -117,7 +117,6 @@ class SpeechFlow:
         self._ticket = stage.slots.reserve()
         self._request = request
         self._characters = 0
-        self._samples = 0
         self._cancelled = False
         self._entered = False
         self._finish_reason: str | None = None
@@ -193,7 +192,6 @@ class SpeechFlow:
             message = f"the engine made audio at {chunk.rate} Hz; the model declares {traits.sample_rate} Hz"
             self._flow.cancel()
             raise StreamSynthError(ErrorCode.ENGINE_FAILED, message)
-        self._samples += chunk.units
         return AudioChunk(
             samples=chunk.array.astype(np.float32, copy=False),
             sample_rate=chunk.rate,
@@ -235,6 +233,8 @@ class SpeechFlow:
             self._become_idle()
         end = future.result()
         error = end.error
+        # What was made: the reader may not have come to all of it yet.
+        samples = self.lead().sent_cost
         if error is not None and error.code is ErrorCode.INTERNAL_ERROR:
             logger.error("utterance %s failed", self.id, exc_info=error)
         self.outcome.set_result(
@@ -242,9 +242,9 @@ class SpeechFlow:
                 status=end.status,
                 finish_reason=self._finish_reason if end.status is Status.COMPLETED else None,
                 error=error,
-                samples=self._samples,
+                samples=samples,
                 input_tokens=self._characters,
-                output_tokens=-(-self._samples // self._traits.token_samples),
+                output_tokens=-(-samples // self._traits.token_samples),
             )
         )
 
