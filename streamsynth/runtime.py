@@ -12,23 +12,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamsynth.config.deployment import Deployment, StageDeployment
+from streamsynth.config.deployment import Deployment
 from streamsynth.config.pipeline import Pipeline
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk
 from streamsynth.graph.edge import BrokenEdge, ClosedEdge, EdgeStatistics, EndOfEdge
-from streamsynth.graph.flow import End, Flow, Node, Ports, Status, Wire
+from streamsynth.graph.flow import End, Flow, Node, Status, Wire
 from streamsynth.speech import AudioChunk, SpeechRequest
-from streamsynth.workers import wire
 from streamsynth.workers.launchers import Launcher, ProcessLauncher
-from streamsynth.workers.slots import Slots
-from streamsynth.workers.supervisor import Supervisor, WorkerSpec
+from streamsynth.workers.stage import StageRequest, StageStatistics, WorkerStage
 
 logger = logging.getLogger(__name__)
 
 MAX_TEXT_CHARACTERS = 64 << 10
-STALLED_PROGRESS_S = 5.0
-"""A worker with a runnable request that made nothing for this long is not ready, whatever its heartbeat says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,89 +44,28 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StageStatistics:
-    """One stage now. `beat` is its worker's last word, None while it has none."""
-
-    running: int
-    queued: int
-    restarts: int
-    stale_replies: int
-    pid: int | None
-    beat: wire.Beat | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RuntimeStatistics:
     live_flows: int
     stages: Mapping[str, StageStatistics]
 
 
-class _Stage:
-    """A stage's worker and the slots before it."""
-
-    def __init__(self, deployment: StageDeployment, name: str, launcher: Launcher) -> None:
-        self.deployment = deployment
-        self.slots = Slots(
-            running=deployment.max_num_seqs, queued=deployment.max_queued, timeout_s=deployment.queue_timeout_s
-        )
-        spec = WorkerSpec(
-            stage=name,
-            engine=deployment.stage.engine,
-            options=deployment.options,
-            threads=deployment.threads,
-            start_timeout_s=deployment.start_timeout_s,
-            heartbeat_timeout_s=deployment.heartbeat_timeout_s,
-            stall_timeout_s=deployment.stall_timeout_s,
-        )
-        self.supervisor = Supervisor(spec, launcher, self._changed)
-
-    def _changed(self) -> None:
-        beat = self.supervisor.beat
-        self.slots.set_behind(beat.behind_s if beat else 0.0)
-
-    def unready_because(self) -> str | None:
-        beat = self.supervisor.beat
-        if beat is not None and beat.oldest_runnable_s >= STALLED_PROGRESS_S:
-            return f"a runnable request made no progress for {beat.oldest_runnable_s:.0f} s"
-        return self.supervisor.dead_because
-
-    def statistics(self) -> StageStatistics:
-        return StageStatistics(
-            running=self.slots.held,
-            queued=self.slots.queued,
-            restarts=self.supervisor.restarts,
-            stale_replies=self.supervisor.stale_replies,
-            pid=self.supervisor.pid,
-            beat=self.supervisor.beat,
-        )
-
-
 class SpeechFlow:
     """One utterance being made. Reading it with `receive` is what lets the worker make more."""
 
-    def __init__(self, number: int, pipeline: Pipeline, stage: _Stage, request: SpeechRequest) -> None:
+    def __init__(self, number: int, pipeline: Pipeline, stage: WorkerStage, request: SpeechRequest) -> None:
         self.id = f"utt-{number:x}-{secrets.token_hex(4)}"
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._number = number
         self._traits = pipeline.speech
-        self._stage = stage
-        self._ticket = stage.slots.reserve()
-        self._request = request
         self._characters = 0
+        self._samples = 0
         self._cancelled = False
-        self._entered = False
-        self._finish_reason: str | None = None
-        self._idle = asyncio.Event()
+        self._making = StageRequest(stage, number, request.to_wire())
+        lead = max(1, round(stage.deployment.lead_seconds * pipeline.speech.sample_rate))
         self._flow = Flow(
-            [Node(stage.deployment.stage.name, self._run_stage)],
+            [Node(stage.name, self._making.run)],
             [
-                Wire(source="text", target=stage.deployment.stage.name, capacity=MAX_TEXT_CHARACTERS, cost=len),
-                Wire(
-                    source=stage.deployment.stage.name,
-                    target="audio",
-                    capacity=max(1, round(stage.deployment.lead_seconds * pipeline.speech.sample_rate)),
-                    cost=lambda chunk: chunk.units,
-                ),
+                Wire(source="text", target=stage.name, capacity=MAX_TEXT_CHARACTERS, cost=len),
+                Wire(source=stage.name, target="audio", capacity=lead, cost=lambda chunk: chunk.units),
             ],
         )
         self._flow.outcome.add_done_callback(self._finish)
@@ -138,7 +73,7 @@ class SpeechFlow:
     def send_text(self, text: str) -> None:
         """Append text, byte-exact; ignored once the utterance has ended.
 
-        Raises TEXT_TOO_LONG, with nothing appended, above MAX_TEXT_CHARACTERS in all, and ClosedEdge after `finish_text`.
+        Raises TEXT_TOO_LONG, with nothing appended, above MAX_TEXT_CHARACTERS in all; ClosedEdge after `finish_text`.
         """
         if self._characters + len(text) > MAX_TEXT_CHARACTERS:
             message = f"the text has {self._characters + len(text)} characters; the limit is {MAX_TEXT_CHARACTERS}"
@@ -180,7 +115,7 @@ class SpeechFlow:
 
     async def idle(self) -> None:
         """Return when the worker holds nothing of this utterance any more, at most one step after its end."""
-        await self._idle.wait()
+        await self._making.idle.wait()
 
     def lead(self) -> EdgeStatistics:
         """What has been made and not yet received, in samples."""
@@ -202,35 +137,8 @@ class SpeechFlow:
             final=chunk.final,
         )
 
-    async def _run_stage(self, ports: Ports) -> None:
-        (text,) = ports.inputs.values()
-        (audio,) = ports.outputs.values()
-        await self._ticket.wait()
-        request = self._stage.supervisor.connection.open(self._number, 0, self._request.to_wire(), audio)
-        self._entered = True
-        request.ended.add_done_callback(lambda _: self._become_idle())
-
-        async def pump_text() -> None:
-            async for piece in text:
-                request.push(piece)
-            request.finish()
-
-        pump = asyncio.create_task(pump_text())
-        try:
-            ended = await asyncio.shield(request.ended)
-            self._finish_reason = ended.finish_reason
-        finally:
-            pump.cancel()
-            request.cancel()
-
-    def _become_idle(self) -> None:
-        """The slot is free when the worker has let go of the request, not when we stopped caring."""
-        self._ticket.release()
-        self._idle.set()
-
     def _finish(self, future: asyncio.Future[End]) -> None:
-        if not self._entered:
-            self._become_idle()
+        self._making.settle()
         end = future.result()
         error = end.error
         # What was made: the reader may not have come to all of it yet.
@@ -240,7 +148,7 @@ class SpeechFlow:
         self.outcome.set_result(
             Outcome(
                 status=end.status,
-                finish_reason=self._finish_reason if end.status is Status.COMPLETED else None,
+                finish_reason=self._making.finish_reason if end.status is Status.COMPLETED else None,
                 error=error,
                 samples=samples,
                 input_tokens=self._characters,
@@ -259,7 +167,7 @@ class Runtime:
         self.models: Mapping[str, Pipeline] = {d.pipeline.name: d.pipeline for d in deployments}
         launcher = launcher or ProcessLauncher()
         self._stages = {
-            f"{d.pipeline.name}.{name}": _Stage(stage, f"{d.pipeline.name}.{name}", launcher)
+            f"{d.pipeline.name}.{name}": WorkerStage(f"{d.pipeline.name}.{name}", stage, launcher)
             for d in deployments
             for name, stage in d.stages.items()
         }
@@ -297,7 +205,6 @@ class Runtime:
             raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, f"no model {model!r}; there are: {known}", param="model")
         pipeline = self.models[model]
         stage = self._stages[f"{model}.{pipeline.output}"]
-        _ = stage.supervisor.connection
         if request.seed is None:
             request = replace(request, seed=secrets.randbits(63))
         flow = SpeechFlow(next(self._numbers), pipeline, stage, request)

@@ -10,10 +10,11 @@ import pytest
 from streamsynth.config.plan import plan
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.edge import EndOfEdge
-from streamsynth.graph.flow import Status
+from streamsynth.graph.flow import Flow, Node, Ports, Status, Wire
 from streamsynth.runtime import MAX_TEXT_CHARACTERS, Runtime, SpeechFlow
 from streamsynth.speech import AudioChunk, SpeechRequest
 from streamsynth.testing.sine import sine
+from streamsynth.workers.stage import StageRequest
 
 REQUEST = SpeechRequest(voice="sine")
 SAMPLES_PER_CHARACTER = 1200
@@ -213,16 +214,40 @@ async def test_more_requests_than_slots_wait_and_then_are_refused() -> None:
         await runtime.stop()
 
 
-async def test_two_voices_speak_one_text_side_by_side(runtime: Runtime) -> None:
-    """A text that branches into two requests and joins again, sample by sample."""
-    left, right = (runtime.open_speech("sine", SpeechRequest(voice="sine", speed=speed)) for speed in (1.0, 2.0))
-    for piece in "both of us":
-        left.send_text(piece)
-        right.send_text(piece)
-    left.finish_text()
-    right.finish_text()
-    slow, fast = [[chunk async for chunk in flow] for flow in (left, right)]
-    assert len(joined(slow)) == 2 * len(joined(fast))
+async def test_one_text_goes_to_two_voices_and_their_audio_meets_its_captions(runtime: Runtime) -> None:
+    """A branch and a join in one flow: two requests in the worker, and a node that pairs both."""
+    stage = runtime._stages["sine.tone"]
+    slow, fast = (StageRequest(stage, 1, SpeechRequest(voice="sine", speed=speed).to_wire()) for speed in (1.0, 2.0))
+
+    async def split(ports: Ports) -> None:
+        async for piece in ports.inputs["text"]:
+            await ports.broadcast(piece)
+
+    async def caption(ports: Ports) -> None:
+        async for chunk in ports.inputs["slow"]:
+            twin = await ports.inputs["fast"].receive() if not chunk.first_unit else None
+            await ports.broadcast((chunk, chunk.marks.get("segment_text"), twin))
+
+    def wire(source: str, target: str) -> Wire:
+        return Wire(source=source, target=target, capacity=1_000_000, cost=lambda item: getattr(item, "units", 1))
+
+    flow = Flow(
+        [Node("split", split), Node("slow", slow.run), Node("fast", fast.run), Node("caption", caption)],
+        [
+            *(wire("text", "split"), wire("split", "slow"), wire("split", "fast")),
+            *(wire("slow", "caption"), wire("fast", "caption"), wire("caption", "captioned")),
+        ],
+    )
+    flow.inputs["text"].send_nowait("both of us")
+    flow.inputs["text"].close()
+    made = [item async for item in flow.outputs["captioned"]]
+    assert (await flow.outcome).status is Status.COMPLETED
+    for request in (slow, fast):
+        request.settle()
+        await request.idle.wait()
+    assert sum(chunk.units for chunk, _, _ in made) == 10 * SAMPLES_PER_CHARACTER
+    assert [text for _, text, _ in made if text] == ["both of us"]
+    assert made[0][2].first_unit == 0
 
 
 async def test_an_engine_whose_rate_is_not_the_declared_one_is_an_error() -> None:

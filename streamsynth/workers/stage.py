@@ -1,0 +1,126 @@
+"""A stage as the graph sees it: slots before a supervised worker, and nodes that run one request in it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+from streamsynth.config.deployment import StageDeployment
+from streamsynth.graph.flow import Ports
+from streamsynth.workers import wire
+from streamsynth.workers.launchers import Launcher
+from streamsynth.workers.slots import Slots
+from streamsynth.workers.supervisor import Supervisor, WorkerSpec
+
+STALLED_PROGRESS_S = 5.0
+"""A worker with a runnable request that made nothing for this long is not ready, whatever its heartbeat says."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageStatistics:
+    """One stage now. `beat` is its worker's last word, None while it has none."""
+
+    running: int
+    queued: int
+    restarts: int
+    stale_replies: int
+    pid: int | None
+    beat: wire.Beat | None
+
+
+class WorkerStage:
+    """One stage of one pipeline, with its worker across all its lives."""
+
+    def __init__(self, name: str, deployment: StageDeployment, launcher: Launcher) -> None:
+        self.name = name
+        self.deployment = deployment
+        self.slots = Slots(
+            running=deployment.max_num_seqs, queued=deployment.max_queued, timeout_s=deployment.queue_timeout_s
+        )
+        spec = WorkerSpec(
+            stage=name,
+            engine=deployment.stage.engine,
+            options=deployment.options,
+            threads=deployment.threads,
+            start_timeout_s=deployment.start_timeout_s,
+            heartbeat_timeout_s=deployment.heartbeat_timeout_s,
+            stall_timeout_s=deployment.stall_timeout_s,
+        )
+        self.supervisor = Supervisor(spec, launcher, self._changed)
+
+    def _changed(self) -> None:
+        beat = self.supervisor.beat
+        self.slots.set_behind(beat.behind_s if beat else 0.0)
+
+    def unready_because(self) -> str | None:
+        """Why this stage cannot serve now; None when it can. A full stage is loaded, not unready."""
+        beat = self.supervisor.beat
+        if beat is not None and beat.oldest_runnable_s >= STALLED_PROGRESS_S:
+            return f"a runnable request made no progress for {beat.oldest_runnable_s:.0f} s"
+        return self.supervisor.dead_because
+
+    def statistics(self) -> StageStatistics:
+        return StageStatistics(
+            running=self.slots.held,
+            queued=self.slots.queued,
+            restarts=self.supervisor.restarts,
+            stale_replies=self.supervisor.stale_replies,
+            pid=self.supervisor.pid,
+            beat=self.supervisor.beat,
+        )
+
+
+class StageRequest:
+    """One request to a stage, from the place in line to the worker's last word. `run` is the body of a graph node.
+
+    Construction raises WORKER_DIED if the stage has no worker and OVERLOADED if it is full. `settle` must be called
+    when the flow has ended, whether or not `run` ever began.
+    """
+
+    def __init__(self, stage: WorkerStage, session: int, request: dict[str, Any]) -> None:
+        self.finish_reason: str | None = None
+        self.idle = asyncio.Event()
+        self._stage = stage
+        self._session = session
+        self._request = request
+        self._entered = False
+        _ = stage.supervisor.connection  # Raises now rather than in the flow, if there is none.
+        self._ticket = stage.slots.reserve()
+
+    async def run(self, ports: Ports) -> None:
+        """Feed the one input, text, to the worker, whose chunks go straight to the one output.
+
+        Returns when the worker has ended the request. Cancelled, it tells the worker to stop and does not wait for it.
+        """
+        (text,) = ports.inputs.values()
+        (output,) = ports.outputs.values()
+        await self._ticket.wait()
+        request = self._stage.supervisor.connection.open(self._session, 0, self._request, output)
+        self._entered = True
+        request.ended.add_done_callback(lambda _: self._become_idle())
+
+        async def pump_text() -> None:
+            async for piece in text:
+                request.push(piece)
+            request.finish()
+
+        pump = asyncio.create_task(pump_text())
+        try:
+            self.finish_reason = (await asyncio.shield(request.ended)).finish_reason
+        finally:
+            request.cancel()
+            pump.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await pump
+
+    def settle(self) -> None:
+        """The flow is over: if the worker never had this request, its place is free now."""
+        if not self._entered:
+            self._become_idle()
+
+    def _become_idle(self) -> None:
+        """The slot is free when the worker has let go of the request, not when we stopped caring."""
+        self._ticket.release()
+        self.idle.set()
