@@ -1,15 +1,19 @@
-"""WebSocket handshakes: which subprotocol is selected, and how a refused one is told."""
+"""WebSocket handshakes that are refused: a browser shows nothing of an HTTP status, so some are told on the socket."""
 
 from __future__ import annotations
 
 import asyncio
 
-from aiohttp import web
+from aiohttp import WSMsgType, web
 
 from streamsynth.errors import StreamSynthError
 from streamsynth.realtime.auth import STREAMSYNTH_PROTOCOL, offered_protocols
+from streamsynth.realtime.frame_queue import text_frame
 from streamsynth.realtime.keys import LIMITS, REQUEST_ID
-from streamsynth.realtime.speech_messages import Error, encode_message
+from streamsynth.realtime.speech_messages import Error
+from streamsynth.realtime.ws_transport import QuietWebSocket, WebSocketTransport
+
+_ENDED = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 
 
 def is_websocket(request: web.BaseRequest) -> bool:
@@ -18,34 +22,23 @@ def is_websocket(request: web.BaseRequest) -> bool:
     return request.headers.get("Upgrade", "").lower() == "websocket" and "upgrade" in connection
 
 
-def open_socket(max_message_bytes: int) -> web.WebSocketResponse:
-    """A socket with nothing automatic: pings, pongs and closing are ours. Selects `streamsynth`, never echoes a key."""
-    return web.WebSocketResponse(
-        protocols=(STREAMSYNTH_PROTOCOL,),
-        compress=False,
-        heartbeat=None,
-        autoping=False,
-        autoclose=False,
-        max_msg_size=max_message_bytes,
-    )
-
-
 def can_be_told(request: web.BaseRequest) -> bool:
-    """Whether a refusal can be an `error` on the socket: a browser shows nothing of a refused handshake."""
-    return is_websocket(request) and STREAMSYNTH_PROTOCOL in offered_protocols(request.headers)
+    """Whether the client offers our subprotocol in a handshake that is whole, and so understands an `error` after it."""
+    offered = STREAMSYNTH_PROTOCOL in offered_protocols(request.headers)
+    return offered and is_websocket(request) and QuietWebSocket(0).can_prepare(request).ok
 
 
-async def refuse_socket(request: web.Request, error: StreamSynthError) -> web.WebSocketResponse:
-    """Upgrade, say why in one `error`, and close; takes at most `close_wait_s`."""
+async def refuse_socket(request: web.Request, error: StreamSynthError) -> web.StreamResponse:
+    """Upgrade, say why in one `error`, and close; takes at most `close_wait_s`, whatever the client does."""
     limits = request.app[LIMITS]
-    socket = open_socket(limits.message_bytes)
-    await socket.prepare(request)
-    message = Error.of(error, fatal=True, request_id=request[REQUEST_ID])
+    websocket = QuietWebSocket(limits.message_bytes)
+    transport = await WebSocketTransport.open(websocket, request)
+    transport.write(text_frame(Error.of(error, fatal=True, request_id=request[REQUEST_ID])))
+    transport.write_close(error.rendering.close_code, error.code.value)
     try:
         async with asyncio.timeout(limits.close_wait_s):
-            await socket.send_str(encode_message(message).decode())
-            await socket.close(code=error.rendering.close_code, message=error.code.value.encode())
+            while (await websocket.receive()).type not in _ENDED:
+                continue
     except TimeoutError:
-        if request.transport is not None:
-            request.transport.abort()
-    return socket
+        transport.abort()
+    return websocket
