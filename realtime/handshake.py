@@ -23,7 +23,7 @@ def is_websocket(request: web.BaseRequest) -> bool:
 
 
 def can_be_told(request: web.BaseRequest) -> bool:
-    """Whether the client offers our subprotocol in a handshake that is whole, and so understands an `error` after it."""
+    """Whether the client offers our subprotocol in a whole handshake, and so understands an `error` after it."""
     offered = STREAMSYNTH_PROTOCOL in offered_protocols(request.headers)
     return offered and is_websocket(request) and QuietWebSocket(0).can_prepare(request).ok
 
