@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from aiohttp import web
 
+from streamsynth.config.deployment import Deployment
 from streamsynth.observe.loop_lag import probe_loop_lag
 from streamsynth.observe.metrics import Metrics
 from streamsynth.realtime import listings
@@ -14,7 +15,8 @@ from streamsynth.realtime.admission import Admission
 from streamsynth.realtime.auth import Auth
 from streamsynth.realtime.draining import Draining
 from streamsynth.realtime.gate import add_headers, gate
-from streamsynth.realtime.keys import ADMISSION, AUTH, DRAINING, LIMITS, METRICS, OPEN_PATHS, RUNTIME
+from streamsynth.realtime.keys import ADMISSION, AUTH, DRAINING, LIMITS, METRICS, MODEL_LIMITS, OPEN_PATHS, RUNTIME
+from streamsynth.realtime.limits import model_limits
 from streamsynth.realtime.page import PageFile, serve_file
 from streamsynth.realtime.settings import ServerSettings
 from streamsynth.realtime.speech_http import create_speech
@@ -24,11 +26,14 @@ from streamsynth.runtime import Runtime
 _PROBES = ("/health", "/ready")
 
 
-def build_app(runtime: Runtime, settings: ServerSettings, page: Mapping[str, PageFile]) -> web.Application:
+def build_app(
+    runtime: Runtime, deployments: Sequence[Deployment], settings: ServerSettings, page: Mapping[str, PageFile]
+) -> web.Application:
     """Everything but the sockets and the workers: `runtime` is the caller's to start and stop."""
     app = web.Application(middlewares=[gate], client_max_size=settings.limits.body_bytes)
     app[RUNTIME] = runtime
     app[LIMITS] = settings.limits
+    app[MODEL_LIMITS] = {each.pipeline.name: model_limits(each) for each in deployments}
     app[AUTH] = Auth(settings)
     app[ADMISSION] = Admission(settings.limits, shared=len(settings.api_keys) > 1)
     app[DRAINING] = Draining()

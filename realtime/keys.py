@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aiohttp import web
 
 from streamsynth.observe.metrics import Metrics
@@ -13,6 +15,8 @@ from streamsynth.runtime import Runtime
 
 RUNTIME = web.AppKey("runtime", Runtime)
 LIMITS = web.AppKey("limits", Limits)
+MODEL_LIMITS = web.AppKey("model_limits", Mapping[str, Mapping[str, float]])
+"""By model: what its deployment sets, as published."""
 AUTH = web.AppKey("auth", Auth)
 ADMISSION = web.AppKey("admission", Admission)
 METRICS = web.AppKey("metrics", Metrics)

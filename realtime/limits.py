@@ -1,4 +1,7 @@
-"""Every limit of the server, in one place: configurable, and published by `/v1/limits` and `session.configured`."""
+"""Every limit of the server, in one place: configurable, and published by `/v1/limits` and `session.configured`.
+
+What one model may do is decided by its deployment; `model_limits` says it in the same words.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
+from streamsynth.config.deployment import Deployment
 from streamsynth.errors import invalid_value
 
 KIB = 1024
@@ -36,9 +40,6 @@ class Limits:
     body_s: float = 60
     text_characters: int = 64 * KIB
 
-    lead_s: float = 10
-    stalled_engine_s: float = 30
-
     connections: int = 4096
     sessions: int = 1024
     session_utterances: int = 64
@@ -60,3 +61,16 @@ class Limits:
     def published(self) -> dict[str, float]:
         """Name and value of each limit, as clients see them."""
         return dataclasses.asdict(self)
+
+
+def model_limits(deployment: Deployment) -> dict[str, float]:
+    """Name and value of each limit that a model's deployment sets, as clients see them."""
+    stage = deployment.stages[deployment.pipeline.output]
+    return {
+        "max_audio_s": deployment.pipeline.speech.max_audio_seconds,
+        "lead_s": stage.lead_seconds,
+        "stalled_engine_s": stage.stall_timeout_s,
+        "running_utterances": stage.max_num_seqs,
+        "queued_utterances": stage.max_queued,
+        "queue_wait_s": stage.queue_timeout_s,
+    }

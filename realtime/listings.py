@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
@@ -12,7 +13,7 @@ from streamsynth.config.pipeline import Pipeline
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.observe.metrics import CONTENT_TYPE
 from streamsynth.realtime.fields import HINTS
-from streamsynth.realtime.keys import DRAINING, LIMITS, METRICS, RUNTIME
+from streamsynth.realtime.keys import DRAINING, LIMITS, METRICS, MODEL_LIMITS, RUNTIME
 from streamsynth.realtime.names import MODEL_ALIASES, resolve_model, voice_aliases
 
 _STARTED = int(time.time())
@@ -53,7 +54,10 @@ async def show_limits(request: web.Request) -> web.Response:
     return web.json_response(
         {
             "limits": request.app[LIMITS].published(),
-            "models": {name: _traits(model) for name, model in request.app[RUNTIME].models.items()},
+            "models": {
+                name: {**_traits(model), "limits": request.app[MODEL_LIMITS][name]}
+                for name, model in request.app[RUNTIME].models.items()
+            },
             "formats": {name.value: _rates(rates) for name, rates in SAMPLE_RATES.items()},
             "hints": list(HINTS),
         }
@@ -79,7 +83,7 @@ async def metrics(request: web.Request) -> web.Response:
     return web.Response(body=request.app[METRICS].render(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def _models(models: Any) -> list[dict[str, Any]]:
+def _models(models: Mapping[str, Pipeline]) -> list[dict[str, Any]]:
     default = next(iter(models))
     aliases = [_model(name, alias_of=default) for name in MODEL_ALIASES if name not in models]
     return [_model(name) for name in models] + aliases
@@ -96,7 +100,6 @@ def _traits(model: Pipeline) -> dict[str, Any]:
         "description": model.description,
         "sample_rate": speech.sample_rate,
         "speed": list(speech.speed),
-        "max_audio_seconds": speech.max_audio_seconds,
         "token": speech.token,
         "default_voice": speech.default_voice,
         "hints": sorted(speech.supported_hints),

@@ -40,7 +40,7 @@ async def serve(
     page = await asyncio.to_thread(load_page)
     with closing(open_listener(settings.host, settings.port)) as listener:
         runtime = Runtime(deployments)
-        app = build_app(runtime, settings, page)
+        app = build_app(runtime, deployments, settings, page)
         async with _ended_by_signals(app[DRAINING]) as stopping, _running(runtime, stopping) as started:
             if not started:
                 return
