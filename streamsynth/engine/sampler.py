@@ -1,0 +1,136 @@
+"""Sampling whose noise is a function of (seed, position, codebook, token) alone: batch neighbours change nothing.
+
+A token is drawn by the Gumbel-max rule over the candidates that top-k, top-p and min-p leave. Noise comes from a 64-bit
+finaliser (the constants of SplitMix64; Steele, Lea, Flood 2014) of a counter, so that no generator state exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from streamsynth.errors import invalid_value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingParams:
+    """How one request draws its tokens. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 keep every token.
+
+    `repetition_penalty` above 1 lowers tokens that the request has drawn before (Keskar et al. 2019).
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        limits = (
+            ("temperature", 0.0 <= self.temperature <= 100.0, "from 0 to 100"),
+            ("top_k", self.top_k >= 0, "at least 0"),
+            ("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1"),
+            ("min_p", 0.0 <= self.min_p < 1.0, "at least 0 and below 1"),
+            ("repetition_penalty", 0.0 < self.repetition_penalty <= 100.0, "above 0 and at most 100"),
+            ("seed", 0 <= self.seed < 2**63, "from 0 to 2^63 - 1"),
+        )
+        for name, good, limit in limits:
+            if not good:
+                raise invalid_value(name, getattr(self, name), limit)
+
+
+_MIX_A = -4658895280553007687  # 0xBF58476D1CE4E5B9 as a signed 64-bit integer
+_MIX_B = -7723592293110705685  # 0x94D049BB133111EB
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
+
+
+def _mix(state: Tensor) -> Tensor:
+    """The SplitMix64 finaliser on int64 tensors, wrapping; right shifts are logical."""
+    state = (state ^ _shift(state, 30)) * _MIX_A
+    state = (state ^ _shift(state, 27)) * _MIX_B
+    return state ^ _shift(state, 31)
+
+
+def _shift(state: Tensor, bits: int) -> Tensor:
+    return (state >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def gumbel(seed: Tensor, position: Tensor, codebook: int, tokens: Tensor) -> Tensor:
+    """Standard Gumbel noise for each token: seed and position (rows,), tokens (rows, n), int64; float32 (rows, n)."""
+    row = _mix(seed + _GOLDEN * (position * 64 + codebook + 1))
+    bits = _shift(_mix(row[:, None] + _GOLDEN * (tokens + 1)), 40)
+    uniform = (bits.float() + 0.5) * (1.0 / (1 << 24))
+    return -torch.log(-torch.log(uniform))
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingBatch:
+    """The parameters of a batch as tensors of shape (rows,), and what the batch as a whole needs."""
+
+    temperature: Tensor
+    top_k: Tensor
+    top_p: Tensor
+    min_p: Tensor
+    seed: Tensor
+    greedy: bool
+    candidates: int
+    """How many of the best tokens need to be looked at (0: all of them)."""
+
+    @classmethod
+    def of(cls, params: list[SamplingParams], device: torch.device | str = "cpu") -> SamplingBatch:
+        def column(values: list[float] | list[int], dtype: torch.dtype) -> Tensor:
+            return torch.tensor(values, dtype=dtype, device=device)
+
+        top_ks = [p.top_k for p in params]
+        return cls(
+            temperature=column([p.temperature for p in params], torch.float32),
+            top_k=column(top_ks, torch.int64),
+            top_p=column([p.top_p for p in params], torch.float32),
+            min_p=column([p.min_p for p in params], torch.float32),
+            seed=column([p.seed for p in params], torch.int64),
+            greedy=all(p.temperature == 0.0 for p in params),
+            candidates=max(top_ks) if all(top_ks) else 0,
+        )
+
+
+def sample(logits: Tensor, batch: SamplingBatch, position: Tensor, codebook: int = 0) -> Tensor:
+    """Draw one token a row. logits (rows, vocabulary), float; position (rows,) int64; returns int64 (rows,)."""
+    if batch.greedy:
+        return logits.argmax(-1)
+    count = min(batch.candidates or logits.shape[-1], logits.shape[-1])
+    # Sorted best first; equal logits keep no promised order, as with any argmax.
+    best, tokens = logits.float().topk(count, dim=-1)
+    hot = batch.temperature.clamp_min(1e-5)[:, None]
+    scaled = best / hot
+    probability = torch.softmax(scaled, -1)
+    rank = torch.arange(count, device=logits.device)
+    limit = torch.where(batch.top_k > 0, batch.top_k, count)[:, None]
+    # A token stays while the mass before it is below top_p: the best one always does.
+    before = probability.cumsum(-1) - probability
+    keep = (rank < limit) & (before < batch.top_p[:, None])
+    keep &= probability >= batch.min_p[:, None] * probability[:, :1]
+    noisy = scaled + gumbel(batch.seed, position, codebook, tokens)
+    drawn = noisy.masked_fill(~keep, -torch.inf).argmax(-1)
+    drawn = torch.where(batch.temperature == 0.0, 0, drawn)
+    return tokens.gather(-1, drawn[:, None])[:, 0]
+
+
+def penalise_repetition(logits: Tensor, drawn: Tensor, penalty: Tensor) -> Tensor:
+    """Lower the logits of tokens that were drawn before. drawn (rows, vocabulary) bool; penalty (rows,)."""
+    lowered = torch.where(logits > 0, logits / penalty[:, None], logits * penalty[:, None])
+    return torch.where(drawn, lowered, logits)
+
+
+def guide(logits: Tensor, scale: Tensor, rows: int) -> Tensor:
+    """Classifier-free guidance: (units * rows, vocabulary) to (units, vocabulary).
+
+    The first of a unit's rows is the conditional one, the last the unconditional. `scale` is (units,).
+    """
+    if rows == 1:
+        return logits
+    grouped = logits.view(-1, rows, logits.shape[-1])
+    conditional, unconditional = grouped[:, 0], grouped[:, -1]
+    return unconditional + scale[:, None] * (conditional - unconditional)
