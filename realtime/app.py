@@ -14,7 +14,7 @@ from streamsynth.realtime import listings
 from streamsynth.realtime.admission import Admission
 from streamsynth.realtime.auth import Auth
 from streamsynth.realtime.draining import Draining
-from streamsynth.realtime.gate import add_headers, gate
+from streamsynth.realtime.gate import add_headers, expect, gate
 from streamsynth.realtime.keys import ADMISSION, AUTH, DRAINING, LIMITS, METRICS, MODEL_LIMITS, OPEN_PATHS, RUNTIME
 from streamsynth.realtime.limits import model_limits
 from streamsynth.realtime.page import PageFile, serve_file
@@ -41,7 +41,7 @@ def build_app(
     app[OPEN_PATHS] = frozenset({*_PROBES, *page})
     app.add_routes(
         [
-            web.post("/v1/audio/speech", create_speech),
+            web.post("/v1/audio/speech", create_speech, expect_handler=expect),
             web.get("/v1/audio/speech/stream", speech_socket, allow_head=False),
             web.get("/v1/audio/voices", listings.list_voices),
             web.get("/v1/models", listings.list_models),

@@ -11,7 +11,7 @@ from aiohttp import web
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.realtime.handshake import can_be_told, is_websocket, refuse_socket
 from streamsynth.realtime.http_errors import error_response, from_aiohttp
-from streamsynth.realtime.keys import AUTH, CALLER, METRICS, OPEN_PATHS, REQUEST_ID
+from streamsynth.realtime.keys import AUTH, CALLER, METRICS, OPEN_PATHS, REQUEST_ID, ROUTE
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ _PREFLIGHT_HEADERS = {
 @web.middleware
 async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[REQUEST_ID] = f"req-{secrets.token_hex(8)}"
+    if (resource := request.match_info.route.resource) is not None:
+        request[ROUTE] = resource.canonical
     try:
         return await _admit(request, handler)
     except StreamSynthError as error:
@@ -41,9 +43,19 @@ async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await _refuse(request, StreamSynthError(ErrorCode.INTERNAL_ERROR, "the server failed; its log says why"))
 
 
+async def expect(request: web.Request) -> web.StreamResponse | None:
+    """aiohttp asks this before the middlewares, for a request with an Expect header."""
+    if request.headers.get("Expect", "").lower() != "100-continue":
+        return from_aiohttp(web.HTTPExpectationFailed())
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # the answer itself has not begun
+    return None
+
+
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Signal before every answer's headers leave."""
-    response.headers["X-Request-Id"] = request[REQUEST_ID]
+    if REQUEST_ID in request:
+        response.headers["X-Request-Id"] = request[REQUEST_ID]
     response.headers["Server"] = "streamsynth"
     response.headers.setdefault("X-Content-Type-Options", "nosniff")
     origin = request.headers.get("Origin")

@@ -42,6 +42,8 @@ def from_aiohttp(error: web.HTTPException) -> web.Response:
             response = error_response(refusal)
             response.headers["Allow"] = allowed
             return response
+        case web.HTTPBadRequest():
+            return error_response(StreamSynthError(ErrorCode.INVALID_VALUE, "this is not a WebSocket handshake"))
         case _:
             phrase = HTTPStatus(error.status).phrase
             kind = "server_error" if error.status >= 500 else "invalid_request_error"

@@ -28,3 +28,5 @@ CALLER = web.RequestKey("caller", Caller)
 """Set before every handler but those of the open routes."""
 REQUEST_ID = web.RequestKey("request_id", str)
 """Set before every handler, and sent as X-Request-Id."""
+ROUTE = web.RequestKey("route", str)
+"""The path as it was registered; absent for a request that was not understood."""

@@ -7,12 +7,14 @@ import logging
 import socket
 import ssl
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.realtime.http_errors import error_response
+from streamsynth.realtime.keys import ROUTE
 from streamsynth.realtime.limits import KIB, Limits
 
 _SEND_BUFFER_BYTES = 64 * KIB
@@ -76,19 +78,40 @@ async def accept_connections(
     loop = asyncio.get_running_loop()
 
     def connect() -> asyncio.Protocol:
-        if len(server.connections) >= limits.connections:
-            return _Full()
-        return Connection(
-            server, loop=loop, keepalive_timeout=limits.idle_s, access_log_class=AccessLog, access_log=_access_log
-        )
+        return Connection(server, limits)
 
     return await loop.create_server(connect, sock=listener, ssl=tls, backlog=_BACKLOG)
 
 
 class Connection(web.RequestHandler):
-    """A connection whose malformed requests are answered like every other error, and fill no log."""
+    """Refused when there are too many; answers malformed requests as every other error, and fills no log with them."""
 
-    __slots__ = ()
+    __slots__ = ("_limit", "_server")
+
+    def __init__(self, server: web.Server, limits: Limits) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=limits.idle_s,
+            access_log_class=AccessLog,
+            access_log=_access_log,
+        )
+        self._server = server
+        self._limit = limits.connections
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if len(self._server.connections) < self._limit:
+            super().connection_made(transport)
+            return
+        self.close()  # nothing that it sends is looked at
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.write(_FULL)
+        transport.close()
+
+    def log_exception(self, *args: Any, **kwargs: Any) -> None:
+        # A broken body has been refused already; aiohttp meets it again when it reads on to the next request.
+        if not isinstance(kwargs.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **kwargs)
 
     def handle_error(
         self,
@@ -109,15 +132,6 @@ class Connection(web.RequestHandler):
         return response
 
 
-class _Full(asyncio.Protocol):
-    """Says that there are too many connections, and goes."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        transport.write(_FULL)
-        transport.close()
-
-
 _access_log = logging.getLogger("streamsynth.access")
 
 
@@ -125,10 +139,9 @@ class AccessLog(AbstractAccessLogger):
     """Route, status, bytes, time. No query and no unknown path: either may be a user's text."""
 
     def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
-        route = request.match_info.route.resource if isinstance(request, web.Request) else None
-        path = route.canonical if route is not None else "(no route)"
+        route = request.get(ROUTE, "(no route)")
         self.logger.info(
-            "%s %s %d %d bytes %.3f s", request.method[:16], path, response.status, response.body_length, time
+            "%s %s %d %d bytes %.3f s", request.method[:16], route, response.status, response.body_length, time
         )
 
     @property
