@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,6 +128,17 @@ def test_help_loads_no_command(tmp_path: Path) -> None:
     statement = "from streamsynth.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass"
     loaded = loaded_by(statement, tmp_path)
     assert not roots(loaded) & {*HEAVY, "numpy", "aiohttp", "asyncio", "yaml"}
+
+
+def test_every_package_is_packaged() -> None:
+    """A folder that pyproject.toml forgets works from a checkout and is missing from a wheel."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    found = {
+        path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in ROOT.glob("streamsynth/**/__init__.py")
+    }
+    assert set(project["tool"]["setuptools"]["packages"]) == found | {
+        f"streamsynth.{name}" for name in ("realtime", "codecs", "web")
+    }
 
 
 def test_no_package_takes_the_name_of_another_project(tmp_path: Path) -> None:
