@@ -1,0 +1,92 @@
+"""The end of the server: running speech finishes, new work is refused, and what takes too long is cut."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+from over_http import SAMPLES_PER_CHARACTER, SPEECH, speak, tone, until_metrics
+
+from streamsynth.testing.server_process import ServerProcess
+
+
+async def draining(http: aiohttp.ClientSession) -> None:
+    async with asyncio.timeout(5):
+        while True:
+            async with http.get("/ready") as answer:
+                if (await answer.json())["status"] == "shutting_down":
+                    return
+            await asyncio.sleep(0.01)
+
+
+async def ended(server: ServerProcess) -> str:
+    """Its log, once the process has ended by itself."""
+    async with asyncio.timeout(10):
+        while server.running:
+            await asyncio.sleep(0.01)
+    return server.log()
+
+
+async def test_running_speech_finishes_and_new_work_is_refused(serve_process: Any) -> None:
+    """T7.3: SIGTERM while a client listens."""
+    server = serve_process("--model", "sine")
+    text = "{delay 30}" + "x" * 40
+    async with aiohttp.ClientSession(server.url) as http:
+        async with http.post(SPEECH, json={"input": text, "response_format": "pcm"}) as streaming:
+            os.kill(server.pid, signal.SIGTERM)
+            await draining(http)
+            async with http.post(SPEECH, json={"input": "abc"}) as answer:
+                assert answer.status == 503
+                assert int(answer.headers["Retry-After"]) >= 1
+                assert (await answer.json())["error"]["code"] == "shutting_down"
+            async with http.get("/health") as answer:
+                assert answer.status == 200
+            body = await streaming.read()
+        assert np.array_equal(np.frombuffer(body, "<i2"), tone(40 * SAMPLES_PER_CHARACTER))
+    assert "Traceback" not in await ended(server)
+    assert server.stop() == 0
+
+
+async def test_what_does_not_finish_in_time_is_cut(serve_process: Any) -> None:
+    """A stream breaks off, a request without a first byte gets its 503, and the process ends."""
+    server = serve_process("--model", "sine", "--limit", "drain_s=0.3")
+    async with aiohttp.ClientSession(server.url) as http:
+        async with http.post(SPEECH, json={"input": "{stall 3} and no more", "response_format": "pcm"}) as streaming:
+            silent = asyncio.create_task(speak(http, input="{stall 0} abc"))
+            await until_metrics(http, lambda values: values["streamsynth_live_flows"] == 2)
+            os.kill(server.pid, signal.SIGTERM)
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await streaming.read()
+        status, _, body = await silent
+        assert (status, b'"shutting_down"' in body) == (503, True)
+    assert "Traceback" not in await ended(server)
+    assert server.stop() == 0
+
+
+async def test_a_second_signal_does_not_wait(serve_process: Any) -> None:
+    server = serve_process("--model", "sine")
+    async with (
+        aiohttp.ClientSession(server.url) as http,
+        http.post(SPEECH, json={"input": "{stall 3} and no more", "response_format": "pcm"}) as streaming,
+    ):
+        os.kill(server.pid, signal.SIGTERM)
+        await draining(http)
+        os.kill(server.pid, signal.SIGINT)
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await streaming.read()
+    assert "Traceback" not in await ended(server)
+    assert server.stop() == 0
+
+
+def test_a_port_in_use_ends_the_start_with_one_line(serve_process: Any) -> None:
+    """T7.1 of the start: all or nothing, and the message names the address."""
+    first = serve_process("--model", "sine")
+    port = first.url.rpartition(":")[2]
+    with pytest.raises(RuntimeError, match=rf"cannot listen on 127\.0\.0\.1:{port}") as caught:
+        serve_process("--model", "sine", "--port", port)
+    assert "Traceback" not in str(caught.value)
