@@ -40,6 +40,8 @@ class ErrorCode(StrEnum):
     IDLE_TIMEOUT = "idle_timeout"
     NO_FIRST_MESSAGE = "no_first_message"
     STALLED_READER = "stalled_reader"
+    # The client could not reach the server, or lost it; raised by clients only.
+    CONNECTION_FAILED = "connection_failed"
     # The server failed.
     WORKER_DIED = "worker_died"
     STALLED_ENGINE = "stalled_engine"
@@ -93,6 +95,7 @@ TABLE: Mapping[ErrorCode, Rendering] = {
     ErrorCode.IDLE_TIMEOUT: Rendering(408, close_code=4000),
     ErrorCode.NO_FIRST_MESSAGE: Rendering(408, close_code=4001),
     ErrorCode.STALLED_READER: Rendering(408, close_code=4002),
+    ErrorCode.CONNECTION_FAILED: Rendering(502, _SERVER, 1011),
     ErrorCode.WORKER_DIED: Rendering(503, _SERVER, 1011),
     ErrorCode.STALLED_ENGINE: Rendering(503, _SERVER, 1011),
     ErrorCode.ENGINE_FAILED: Rendering(500, _SERVER, 1011),

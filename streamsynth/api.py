@@ -1,0 +1,293 @@
+"""The Python API: `StreamSynth` over the models of this process or over a server, with the same methods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Coroutine, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from streamsynth.errors import StreamSynthError
+from streamsynth.session import Chunks, Connection, SpeechSession, Utterance, call_soon
+from streamsynth.speech import AudioChunk, Granularity
+
+if TYPE_CHECKING:
+    from streamsynth.config.deployment import Deployment
+
+__all__ = ["Speech", "SpeechSession", "StreamSynth", "Utterance"]
+
+
+class _Door(Protocol):
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def connection(self) -> Connection: ...
+
+
+class _LocalDoor:
+    """Workers of our own."""
+
+    def __init__(self, deployments: Sequence[Deployment]) -> None:
+        from streamsynth.local import LocalConnection
+        from streamsynth.runtime import Runtime
+
+        self._runtime = Runtime(deployments)
+        self._connect = LocalConnection
+
+    async def start(self) -> None:
+        await self._runtime.start()
+
+    async def stop(self) -> None:
+        await self._runtime.stop()
+
+    def connection(self) -> Connection:
+        return self._connect(self._runtime)
+
+
+class _RemoteDoor:
+    """A server's workers; a socket for each session."""
+
+    def __init__(self, url: str, api_key: str | None) -> None:
+        from streamsynth.remote import RemoteConnection, socket_url
+
+        self._connect = RemoteConnection
+        self._url = socket_url(url)
+        self._api_key = api_key
+
+    async def start(self) -> None:
+        """Nothing is shared by the sessions."""
+
+    async def stop(self) -> None:
+        """Nothing is shared by the sessions."""
+
+    def connection(self) -> Connection:
+        return self._connect(self._url, self._api_key)
+
+
+class StreamSynth:
+    """Speech from text while it is being made. An async context manager; use it from one event loop.
+
+    `StreamSynth()` starts the default model in worker processes of its own, `StreamSynth("hibari", "sine")` those
+    models, the first being the default; `deploy` names deploy files as `serve` takes them. Entering takes the second or
+    two that models need to load, and raises START_FAILED with nothing left running. Leaving cancels what is unfinished.
+    """
+
+    def __init__(self, *models: str, deploy: Sequence[str | Path] = ()) -> None:
+        import os
+
+        from streamsynth.config.deployment import check_threads
+        from streamsynth.config.plan import plan
+
+        deployments = plan(models, [Path(path) for path in deploy])
+        check_threads(deployments, len(os.sched_getaffinity(0)))
+        self._set_up(_LocalDoor(deployments))
+
+    @classmethod
+    def connect(cls, url: str, *, api_key: str | None = None) -> Self:
+        """The models of the server at `url`, such as "http://127.0.0.1:8000".
+
+        Each session has a socket of its own, so it is the first use that fails if there is no server. `api_key` None
+        takes STREAMSYNTH_API_KEY from the environment, if it is there.
+        """
+        from streamsynth import environment
+
+        synth = cls.__new__(cls)
+        synth._set_up(_RemoteDoor(url, api_key or environment.api_key()))
+        return synth
+
+    def _set_up(self, door: _Door) -> None:
+        self._door = door
+        self._sessions: set[SpeechSession] = set()
+        self._endings: set[asyncio.Task[None]] = set()
+        self._running = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """What entering does."""
+        await self._door.start()
+        self._running = True
+
+    async def close(self) -> None:
+        """What leaving does. Idempotent."""
+        self._running = False
+        try:
+            for session in list(self._sessions):
+                await session.close()
+            while self._endings:
+                await asyncio.wait(self._endings)
+        finally:
+            await self._door.stop()
+
+    def speech_session(
+        self,
+        *,
+        model: str | None = None,
+        voice: str | None = None,
+        speed: float | None = None,
+        seed: int | None = None,
+        max_new_tokens: int | None = None,
+        granularity: Granularity | str | None = None,
+        **options: Any,
+    ) -> SpeechSession:
+        """A session with these settings, to be entered; None takes the default.
+
+        `granularity` says what `AudioChunk.segment` counts: sentences if not given. `options` are hints (`language`,
+        `instructions` ...) and the model's own fields. What is refused is refused by entering.
+        """
+        self._check_running()
+        settings = {
+            "model": model,
+            "voice": voice,
+            "speed": speed,
+            "seed": seed,
+            "max_new_tokens": max_new_tokens,
+            "granularity": granularity,
+            **options,
+        }
+        session = SpeechSession(self._door.connection(), settings, self._sessions.discard)
+        self._sessions.add(session)
+        return session
+
+    def speak(
+        self,
+        text: str | AsyncIterable[str],
+        *,
+        model: str | None = None,
+        voice: str | None = None,
+        speed: float | None = None,
+        seed: int | None = None,
+        max_new_tokens: int | None = None,
+        granularity: Granularity | str | None = None,
+        **options: Any,
+    ) -> Speech:
+        """One utterance: its chunks as they are made, while `text` may still be coming. Settings as `speech_session`.
+
+        Iterate over the answer. Nothing happens, and nothing is refused, before the first step of that iteration.
+        """
+        session = self.speech_session(
+            model=model,
+            voice=voice,
+            speed=speed,
+            seed=seed,
+            max_new_tokens=max_new_tokens,
+            granularity=granularity,
+            **options,
+        )
+        return Speech(self, session, text)
+
+    def _check_running(self) -> None:
+        if not self._running:
+            raise RuntimeError("enter it first: async with StreamSynth() as synth")
+
+    def _see_to(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run what ends a session to its end, whoever has stopped waiting for it."""
+        task = asyncio.create_task(ending)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+        return task
+
+
+class Speech(AsyncIterator[AudioChunk]):
+    """The chunks of one utterance. The last has `final` set; an error is raised instead of it.
+
+    Leaving the iteration early cancels the utterance: at once by `break` in `async for chunk in synth.speak(...)`, at
+    the latest by `aclose` or by leaving `async with`. A cancelled step of the iteration loses nothing: the next one
+    goes on.
+    """
+
+    def __init__(self, synth: StreamSynth, session: SpeechSession, text: str | AsyncIterable[str]) -> None:
+        self._synth = synth
+        self._session = session
+        self._text = text
+        self._loop = asyncio.get_running_loop()
+        self._feeding: asyncio.Task[None] | None = None
+        self._utterance: Utterance | None = None
+        self._chunks: Chunks | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def finish_reason(self) -> str | None:
+        """At the end: "stop" if the text was spoken to its end, "length" if a limit cut it."""
+        return self._utterance.finish_reason if self._utterance else None
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The hints among the settings that the model cannot use, once the first chunk is there."""
+        return self._session.ignored
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def __anext__(self) -> AudioChunk:
+        if self._ending is not None:
+            raise StopAsyncIteration
+        if self._feeding is None:
+            self._feeding = asyncio.create_task(_feed(self._session, self._text))
+        try:
+            if self._chunks is None:
+                self._utterance = await anext(self._session)
+                self._chunks = aiter(self._utterance)
+            return await anext(self._chunks)
+        except (StopAsyncIteration, StreamSynthError):
+            await self.aclose()
+            # What went wrong with the text, or with the connection, is the reason for whatever came of it.
+            if not self._feeding.cancelled() and (cause := self._feeding.exception()) is not None:
+                raise cause from None
+            raise
+
+    async def aclose(self) -> None:
+        """Cancel the utterance unless it has ended, and give everything back."""
+        if self._ending is None:
+            self._ending = self._synth._see_to(_end(self._feeding, self._session))
+        await asyncio.shield(self._ending)
+
+    def __del__(self) -> None:
+        if self._ending is None:
+            synth, feeding, session = self._synth, self._feeding, self._session
+            call_soon(self._loop, lambda: synth._see_to(_end(feeding, session)))
+
+
+async def _feed(session: SpeechSession, text: str | AsyncIterable[str]) -> None:
+    try:
+        await session.open()
+        if isinstance(text, AsyncGenerator):
+            async with aclosing(text):
+                await _send_all(session, text)
+        elif isinstance(text, AsyncIterable):
+            await _send_all(session, text)
+        else:
+            await session.send(text)
+        await session.flush()
+        await session.finish()
+    except BaseException:
+        # Wakes the reader, which then finds the reason here.
+        await session.close()
+        raise
+
+
+async def _send_all(session: SpeechSession, text: AsyncIterable[str]) -> None:
+    async for piece in text:
+        await session.send(piece)
+
+
+async def _end(feeding: asyncio.Task[None] | None, session: SpeechSession) -> None:
+    if feeding is not None:
+        feeding.cancel()
+        await asyncio.wait([feeding])
+    await session.close()
