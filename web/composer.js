@@ -19,6 +19,9 @@ export class Composer {
   #pause = null;
   #limit = Infinity;
 
+  /** Set where there can be no sound: then nothing leaves the box. */
+  blocked = false;
+
   constructor({ text, modes, hint, page, onText, onEnd, onTouch }) {
     this.#text = text;
     this.#modes = [...modes];
@@ -44,6 +47,11 @@ export class Composer {
     return Math.max(0, [...this.value].length - this.#limit);
   }
 
+  /** Whether there is something that could be spoken. */
+  get ready() {
+    return !this.blocked && this.excess === 0 && this.value.trim() !== "";
+  }
+
   limitTo(characters) {
     this.#limit = characters;
   }
@@ -59,14 +67,16 @@ export class Composer {
     this.focus();
   }
 
+  /** Puts text that could not be spoken back before what was written since. */
+  giveBack(text) {
+    this.#keep(text + this.value);
+  }
+
   /** Hands over everything that is in the box and ends the take. */
   speakAll() {
     clearTimeout(this.#pause);
-    if (this.excess > 0) return;
-    const text = this.value;
-    this.#keep("");
-    if (text.trim()) this.onText(text);
-    this.onEnd();
+    if (this.ready) this.#handOver(this.value, "");
+    if (this.value === "") this.onEnd();
   }
 
   #setMode(mode) {
@@ -90,7 +100,7 @@ export class Composer {
     this.onTouch();
     clearTimeout(this.#pause);
     this.#resize();
-    if (this.mode !== "typing" || isComposing || !this.#writesAtEnd || this.excess > 0) return;
+    if (this.mode !== "typing" || isComposing || !this.#writesAtEnd || !this.ready) return;
     if (inputType === "insertFromPaste") return void this.speakAll();
     const { finished, rest } = splitFinished(this.value);
     if (finished) this.#handOver(finished, rest);
@@ -103,7 +113,7 @@ export class Composer {
   }
 
   #paused() {
-    if (this.#writesAtEnd && endsSentence(this.value)) this.#handOver(this.value, "");
+    if (this.ready && this.#writesAtEnd && endsSentence(this.value)) this.#handOver(this.value, "");
   }
 
   #handOver(text, rest) {

@@ -48,10 +48,6 @@ export class Link {
     return this.#session;
   }
 
-  get limits() {
-    return { idleMs: this.#idleMs };
-  }
-
   configure(settings) {
     this.#settings = settings;
     this.#session?.configure(settings);

@@ -10,7 +10,7 @@ import { SAMPLES } from "./samples.js";
 import { Studio } from "./studio.js";
 import { TakesView } from "./takes-view.js";
 import { VoiceSettings } from "./voice-settings.js";
-import { duration } from "./words.js";
+import { duration, inWords } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 const socketUrl = new URL("v1/audio/speech/stream", location.href);
@@ -42,7 +42,9 @@ const composer = new Composer({
   modes: document.querySelectorAll("input[name=mode]"),
   hint: byId("hint"),
   page: byId("page"),
-  onText: (text) => attempt(() => studio.speak(text)),
+  onText: async (text) => {
+    if (!(await attempt(() => studio.speak(text)))) composer.giveBack(text);
+  },
   onEnd: () => attempt(() => studio.endTake()),
   onTouch: () => attempt(() => studio.prepare()),
 });
@@ -62,7 +64,7 @@ const keyEntry = new KeyEntry({
   problem: byId("key-problem"),
   cancel: byId("key-cancel"),
   onKey: (key) => {
-    studio.link.unlock(key);
+    studio.wire.unlock(key);
     loadSettings();
   },
 });
@@ -78,14 +80,22 @@ const settings = new VoiceSettings({
   onError: (error) => error.code !== "unauthorized" && notices.tell(error),
 });
 
-/** Runs what may find that there is no sound here, and says so instead of failing. */
+/** Runs what may find that there is no sound here, and says so instead of failing; false if that happened. */
 async function attempt(action) {
   try {
     await action();
+    return true;
   } catch (error) {
     if (!(error instanceof PlayerUnavailable)) throw error;
-    notices.hold("sound", NO_SOUND[error.reason] ?? error.message);
+    tellNoSound(error);
+    return false;
   }
+}
+
+function tellNoSound({ reason, message }) {
+  notices.hold("sound", NO_SOUND[reason] ?? message);
+  composer.blocked = reason in NO_SOUND;
+  scheduleRender();
 }
 
 async function speakAlone(text) {
@@ -99,7 +109,7 @@ function stop() {
 }
 
 async function loadSettings() {
-  const characters = await settings.load(studio.link.key);
+  const characters = await settings.load(keyEntry.stored);
   if (characters) composer.limitTo(characters);
 }
 
@@ -116,14 +126,14 @@ let wasLocked = false;
 
 function render() {
   scheduled = false;
-  const { speaking, link } = studio;
+  const { speaking, wire } = studio;
   const heard = studio.heard();
   said.show(studio.current ?? heard?.take ?? studio.takes.at(-1) ?? null, heard?.part ? heard : null);
   monitor.show(studio);
   takesView.show(studio.takes, (take) => studio.plays(take));
-  showLink(link, { badge: byId("link-state"), text: byId("link-text") });
+  showLink(wire, { badge: byId("link-state"), text: byId("link-text") });
   showButtons(speaking);
-  showStanding(link);
+  showStanding(wire);
   if (wasSpeaking && !speaking) announceEnd();
   wasSpeaking = speaking;
   if (speaking) scheduleRender();
@@ -131,26 +141,27 @@ function render() {
 
 function showButtons(speaking) {
   byId("stop").setAttribute("aria-disabled", String(!speaking));
-  byId("speak").setAttribute("aria-disabled", String(composer.value.trim() === "" || composer.excess > 0));
+  byId("speak").setAttribute("aria-disabled", String(!composer.ready));
   byId("samples").hidden = studio.takes.length > 0 || composer.value !== "";
 }
 
 /** Problems that last as long as their cause. */
-function showStanding(link) {
-  const seconds = (at) => Math.max(1, Math.ceil((at - performance.now()) / 1000));
-  const refusedAt = studio.retryAt ?? (link.error?.code === "overloaded" ? link.retryAt : null);
-  notices.hold("full", refusedAt ? `The server is full. Trying again in ${seconds(refusedAt)} s.` : null);
-  const away = link.state === "waiting" || (link.state === "connecting" && link.error);
-  notices.hold("away", away && !refusedAt ? "The server cannot be reached. Trying again." : null);
-  const locked = link.state === "locked";
-  if (locked && !wasLocked && link.error.code === "unauthorized") keyEntry.ask();
+function showStanding({ state, error, retryAt }) {
+  const refusedUntil = studio.retryAt ?? (error?.code === "overloaded" ? retryAt : null);
+  notices.hold("full", refusedUntil && `The server is full. Trying again in ${secondsUntil(refusedUntil)} s.`);
+  if (refusedUntil) setTimeout(scheduleRender, 250);
+  const away = state === "waiting" || (state === "connecting" && error);
+  notices.hold("away", away && !refusedUntil ? `${inWords(error)} Trying again.` : null);
+  const locked = state === "locked";
+  if (locked && !wasLocked && error.code === "unauthorized") keyEntry.ask();
   wasLocked = locked;
-  const locking = { unauthorized: "This server needs a key.", forbidden: "This server refuses pages from this address." };
-  notices.hold("locked", locked ? locking[link.error.code] : null, { label: "Enter key", run: () => keyEntry.ask() });
-  const excess = composer.excess;
+  const unlock = error?.code === "unauthorized" ? { label: "Enter key", run: () => keyEntry.ask() } : null;
+  notices.hold("locked", locked ? inWords(error) : null, unlock);
+  const { excess } = composer;
   notices.hold("length", excess > 0 ? `The text is ${excess.toLocaleString("en")} characters too long.` : null);
-  if (refusedAt) setTimeout(scheduleRender, 250);
 }
+
+const secondsUntil = (at) => Math.max(1, Math.ceil((at - performance.now()) / 1000));
 
 function announceEnd() {
   const take = studio.takes.at(-1);
@@ -181,13 +192,13 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !keyEntry.open) stop();
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) composer.speakAll();
 });
-document.addEventListener("visibilitychange", () => studio.link.setInUse(!document.hidden));
+document.addEventListener("visibilitychange", () => studio.wire.setInUse(!document.hidden));
 addEventListener("resize", scheduleRender);
 
 window.streamsynth = studio;
-studio.link.key = keyEntry.stored;
-if (!globalThis.isSecureContext) notices.hold("sound", NO_SOUND.insecure);
-studio.link.setInUse(!document.hidden);
+if (keyEntry.stored) studio.wire.unlock(keyEntry.stored);
+if (!globalThis.isSecureContext) tellNoSound({ reason: "insecure" });
+studio.wire.setInUse(!document.hidden);
 loadSettings();
 if (matchMedia("(pointer: fine)").matches) composer.focus();
 scheduleRender();

@@ -12,9 +12,9 @@ const STATES = {
 const LASTING_MS = 12_000;
 
 /** The word beside the name of the page. */
-export function showLink(link, { badge, text }) {
-  const trying = link.state === "connecting" && link.error ? "waiting" : link.state;
-  const said = link.state === "locked" && link.error?.code === "forbidden" ? "Refused" : STATES[trying];
+export function showLink(wire, { badge, text }) {
+  const trying = wire.state === "connecting" && wire.error ? "waiting" : wire.state;
+  const said = wire.state === "locked" && wire.error?.code === "forbidden" ? "Refused" : STATES[trying];
   if (badge.dataset.state !== trying) badge.dataset.state = trying;
   if (text.textContent !== said) text.textContent = said;
 }

@@ -1,7 +1,8 @@
 // What the audio thread does with samples, free of Web Audio so that node can test it sample by sample.
 //
-// A reply is everything that is played for one utterance. Replies play in the order in which they were first heard of,
-// the next one right behind the last sample of the one before. All counts are frames of mono audio.
+// A reply is everything that is played for one utterance. Its id is a number, larger than those of the replies before it.
+// Replies play in the order of their first message, the next one right behind the last sample of the one before. All
+// counts are frames of mono audio.
 
 const FULL_SCALE = 32768;
 const QUANTUM_FRAMES = 128;
@@ -94,6 +95,7 @@ export class PlaybackCore {
   #frame = 0;
   #lastSample = 0;
   #tailFrames = 0;
+  #firstLive = -Infinity;
 
   constructor({ sampleRate, startSeconds = 0.06, maxStartSeconds = 0.48, fadeSeconds = 0.005, onEvent = () => {} }) {
     this.startFrames = Math.round(sampleRate * startSeconds);
@@ -105,17 +107,22 @@ export class PlaybackCore {
 
   /** Queues 16-bit samples at the end of a reply; the core owns them from now on. */
   append(id, samples) {
-    this.#reply(id).append(samples, this.fadeFrames);
+    if (id >= this.#firstLive) this.#reply(id).append(samples, this.fadeFrames);
   }
 
   /** Announces the end of a reply: what is buffered plays out at once and fades over its last frames. */
   drain(id) {
+    if (id < this.#firstLive) return;
     this.#reply(id).drain(this.fadeFrames);
     this.#finishDrained();
   }
 
-  /** Drops everything that is queued; the next quantum carries none of it. */
-  reset() {
+  /**
+   * Drops everything that is queued; the next quantum carries none of it. Audio of replies before `firstLive` that is
+   * still on its way, from another thread, is dropped too.
+   */
+  reset(firstLive = -Infinity) {
+    this.#firstLive = firstLive;
     const head = this.#replies[0];
     const buffered = this.#buffered();
     this.#replies = [];

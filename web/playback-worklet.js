@@ -1,4 +1,5 @@
-// The audio thread's end of player.js: messages in, samples out, reports back.
+// The audio thread: samples come from the page (player.js) and from the socket's thread (wire-worker.js), reports go to the
+// page.
 
 import { PlaybackCore } from "./playback-core.js";
 
@@ -23,7 +24,8 @@ class PlaybackProcessor extends AudioWorkletProcessor {
   #receive(message) {
     if (message.type === "append") this.core.append(message.reply, message.samples);
     else if (message.type === "drain") this.core.drain(message.reply);
-    else if (message.type === "reset") this.core.reset();
+    else if (message.type === "reset") this.core.reset(message.firstLive);
+    else if (message.type === "connect") message.port.onmessage = ({ data }) => this.#receive(data);
   }
 
   #report(frame) {

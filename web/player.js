@@ -75,6 +75,11 @@ export class Player {
     if (!this.running) this.#context.resume().catch(() => {});
   }
 
+  /** Lets another thread append and drain through `port`. */
+  connect(port) {
+    this.#node.port.postMessage({ type: "connect", port }, [port]);
+  }
+
   /** Hands 16-bit samples to the audio thread; the array is given away. */
   append(reply, samples) {
     this.#node.port.postMessage({ type: "append", reply, samples }, [samples.buffer]);
@@ -84,9 +89,12 @@ export class Player {
     this.#node.port.postMessage({ type: "drain", reply });
   }
 
-  /** Silences everything that is queued, from the next quantum on. Resolves with the worklet's report of what was dropped. */
-  stop() {
-    this.#node.port.postMessage({ type: "reset" });
+  /**
+   * Silences everything, from the next quantum on, and whatever still comes for replies before `firstLive`. Resolves with
+   * the worklet's report of what was dropped.
+   */
+  stop(firstLive) {
+    this.#node.port.postMessage({ type: "reset", firstLive });
     return new Promise((resolve) => this.#stops.push(resolve));
   }
 

@@ -45,18 +45,18 @@ export class Said {
   }
 }
 
-const key = (take) => take.parts.map((part) => `${part.text.length}${part.ended ? "e" : ""}`).join();
+const key = (take) => take.parts.map((part) => `${part.text.length}${part.state}`).join();
 
-const where = (heard) => (heard ? `${heard.part.utterance?.id}/${sentenceAt(heard.part, heard.position)}` : "");
+const where = (heard) => (heard ? `${heard.part.id}/${sentenceAt(heard.part, heard.position)}` : "");
 
 const neverHeard = (part, take) => take.stoppedAt !== null && (part.offset === null || part.offset > take.stoppedAt);
 
 function sentenceAt(part, position) {
-  return part.utterance.sentences.findLastIndex(({ firstSample }) => firstSample <= position);
+  return part.sentences.findLastIndex(({ firstSample }) => firstSample <= position);
 }
 
 /** The stretch of the part's text that is spoken at `position`: a sentence, or all of it where the texts differ. */
 function nowIn(part, position) {
-  const places = locateSentences(part.text, part.utterance.sentences.map(({ text }) => text));
+  const places = locateSentences(part.text, part.sentences.map(({ text }) => text));
   return places[sentenceAt(part, position)] ?? { from: 0, to: part.text.trimEnd().length };
 }

@@ -1,5 +1,5 @@
 // The speech protocol as a client sees it: utterances in, audio and endings out. No DOM, no WebSocket, no clock of its own.
-// One SpeechSession lives as long as one connection; `link.js` owns the connection.
+// One SpeechSession lives as long as one connection, which `link.js` owns.
 
 const FIXED_CONFIG = {
   response_format: "pcm",
@@ -8,9 +8,7 @@ const FIXED_CONFIG = {
   ack: true,
 };
 
-let lastUtteranceId = 0;
-
-/** One utterance: `id` is unique in the page, `index` on its connection. Times are in ms on the clock given to the session. */
+/** One utterance: `id` is the caller's name for it, `index` the server's. Times are in ms on the clock given to the session. */
 export class Utterance {
   state = "open"; // open -> flushed -> ended
   status = null; // once ended: completed, cancelled or failed
@@ -24,8 +22,8 @@ export class Utterance {
   acknowledged = false;
   error = null;
 
-  constructor(index, sampleRate) {
-    this.id = ++lastUtteranceId;
+  constructor(id, index, sampleRate) {
+    this.id = id;
     this.index = index;
     this.sampleRate = sampleRate;
   }
@@ -69,19 +67,15 @@ export class SpeechSession {
     return this.#unfinished.size > 0;
   }
 
-  get openUtterance() {
-    return this.#open;
-  }
-
   /** Asks for settings ({model?, voice?, speed, sample_rate}), which the first text needs; while an utterance is open they wait for its end, since the server would refuse them. */
   configure(settings) {
     this.#wanted = settings;
     if (!this.#open) this.#sendSettings();
   }
 
-  /** Adds text to the open utterance, opening one if needed, and returns it. */
-  append(text) {
-    if (!this.#open) this.#openUtterance();
+  /** Adds text to the open utterance, opening one named `id` if there is none, and returns it. */
+  append(text, id = null) {
+    if (!this.#open) this.#openUtterance(id);
     const utterance = this.#open;
     utterance.text += text;
     utterance.textAt ??= this.#now();
@@ -128,8 +122,8 @@ export class SpeechSession {
     for (const utterance of [...this.#unfinished.values()]) this.#end(utterance, "failed", this.fatal ?? error);
   }
 
-  #openUtterance() {
-    this.#open = new Utterance(this.#nextIndex++, this.#latestSettings.sample_rate);
+  #openUtterance(id) {
+    this.#open = new Utterance(id, this.#nextIndex++, this.#latestSettings.sample_rate);
     this.#unfinished.set(this.#open.index, this.#open);
   }
 

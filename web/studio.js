@@ -1,49 +1,41 @@
-// What the page can do, without the page: speak, stop, replay. It joins the link, the player and the takes.
+// What the page can do, without the page: speak, stop, replay. It joins the wire, the player and the takes.
 
-import { Link } from "./link.js";
 import { Player } from "./player.js";
-import { messagesOf } from "./sentences.js";
 import { Part, Take, boundTakes } from "./takes.js";
+import { Wire } from "./wire.js";
 
 const PREFERRED_RATE = 24_000;
 const KEPT = { maxTakes: 200, maxSeconds: 20 * 60 };
 const MAX_ATTEMPTS = 5;
 
-/**
- * `onChange()` is called whenever something to be shown has changed, `onNotice(error)` when something went wrong.
- * `openPlayer` and `environment` (what a browser offers: WebSocket, setTimeout, clearTimeout, now) are for tests.
- */
+/** `onChange()` is called whenever something to be shown has changed, `onNotice(error)` when something went wrong. */
 export class Studio {
   #onChange;
   #onNotice;
-  #openPlayer;
-  #environment;
   #opening = null;
   #choice = { speed: 1 };
   #epoch = 0;
-  #spoken = new Map(); // utterance id -> {take, part}, until the utterance has ended
-  #replies = new Map(); // reply id -> {take, part or null, offset()}, until it was played
+  #nextReply = 1;
+  #replies = new Map(); // id -> {take, part; null for a replay}, until it was played or stopped
   #refused = { parts: [], timer: null };
 
   takes = [];
   current = null;
   player = null;
   underruns = 0;
-  /** When the parts that a full server refused go out again, on the clock of `environment.now`; null if there are none. */
+  /** When the parts that a full server refused go out again, on the clock of `performance.now()`; null if there are none. */
   retryAt = null;
 
-  constructor({ url, onChange, onNotice, openPlayer = Player.open, environment = browserEnvironment() }) {
+  constructor({ url, onChange, onNotice }) {
     this.#onChange = onChange;
     this.#onNotice = onNotice;
-    this.#openPlayer = openPlayer;
-    this.#environment = environment;
-    this.link = new Link({ url, environment, onState: onChange, onEvent: (event) => this.#hear(event) });
+    this.wire = new Wire({ url, onState: onChange, onEvent: (event) => this.#hear(event) });
     this.#applyChoice();
   }
 
   /** Whether anything is being made, waits to be made, or is being played. */
   get speaking() {
-    return Boolean(this.link.session?.busy) || this.#refused.parts.length > 0 || this.#replies.size > 0;
+    return this.#refused.parts.length > 0 || this.#replies.size > 0;
   }
 
   /** What the listener hears now: `{take, part, frame, position}`, counted in the take and in the part; or null. */
@@ -51,7 +43,9 @@ export class Studio {
     const heard = this.player?.heard();
     const reply = heard && this.#replies.get(heard.reply);
     if (!reply) return null;
-    return { take: reply.take, part: reply.part, frame: reply.offset() + heard.position, position: heard.position };
+    const { take, part } = reply;
+    const offset = part ? (part.offset ?? take.samples) : 0;
+    return { take, part, frame: offset + heard.position, position: heard.position };
   }
 
   /** Whether `take` is what plays, or is about to. */
@@ -67,22 +61,15 @@ export class Studio {
 
   /** Opens audio output and connection ahead of use, within a user gesture. Raises PlayerUnavailable. */
   async prepare() {
-    this.link.use();
-    this.#opening ??= this.#openPlayer((event) => this.#listen(event));
-    try {
-      this.player = await this.#opening;
-    } catch (error) {
-      this.#opening = null;
-      throw error;
-    }
-    this.#applyChoice();
+    if (!this.player) await this.#openPlayer();
     this.player.wake();
+    this.wire.use();
   }
 
   /** Speaks `text` as the next part of the current take, as soon as the parts before it are spoken. */
   async speak(text) {
     const epoch = this.#epoch;
-    if (this.player?.running !== true) await this.prepare();
+    if (!this.player?.running) await this.prepare();
     if (epoch !== this.#epoch) return;
     const part = new Part(text, !this.speaking);
     this.current ??= this.#openTake();
@@ -103,21 +90,37 @@ export class Studio {
     this.#epoch += 1;
     this.#markStopped();
     this.#replies.clear();
-    this.link.session?.cancel();
-    for (const part of this.#takeRefused()) part.abandoned = true;
+    this.wire.cancel();
+    for (const part of this.#takeRefused()) part.end("cancelled");
     this.endTake();
-    await this.player?.stop();
+    await this.player?.stop(this.#nextReply);
   }
 
   /** Plays a take again from its start, instead of whatever plays now. */
   async replay(take) {
     await this.stop();
     await this.prepare();
-    const reply = -take.id;
-    this.#replies.set(reply, { take, part: null, offset: () => 0 });
-    this.player.append(reply, take.recording());
-    this.player.drain(reply);
+    const id = this.#nextReply++;
+    this.#replies.set(id, { take, part: null });
+    this.player.append(id, take.recording());
+    this.player.drain(id);
     this.#onChange();
+  }
+
+  async #openPlayer() {
+    this.#opening ??= Player.open((event) => this.#listen(event));
+    try {
+      this.player = await this.#opening;
+    } catch (error) {
+      this.#opening = null;
+      throw error;
+    }
+    if (!this.#opening) return;
+    this.#opening = null;
+    const { port1, port2 } = new MessageChannel();
+    this.player.connect(port1);
+    this.wire.connect(port2);
+    this.#applyChoice();
   }
 
   #openTake() {
@@ -127,15 +130,16 @@ export class Studio {
   }
 
   #applyChoice() {
-    this.link.configure({ ...this.#choice, sample_rate: this.player?.sampleRate ?? PREFERRED_RATE });
+    this.wire.configure({ ...this.#choice, sample_rate: this.player?.sampleRate ?? PREFERRED_RATE });
   }
 
   #send(take, part) {
-    const session = this.link.use();
+    part.id = this.#nextReply++;
+    part.state = "sent";
     part.attempts += 1;
-    for (const message of messagesOf(part.text)) part.utterance = session.append(message);
-    this.#spoken.set(part.utterance.id, { take, part });
-    session.finish();
+    part.textAt = performance.now();
+    this.#replies.set(part.id, { take, part });
+    this.wire.speak(part.id, part.text);
   }
 
   #markStopped() {
@@ -145,37 +149,43 @@ export class Studio {
     if (heard?.part) heard.take.stoppedAt = heard.frame;
   }
 
+  #find(id) {
+    for (const take of this.takes) {
+      const part = take.parts.find((candidate) => candidate.id === id);
+      if (part) return { take, part };
+    }
+    return {};
+  }
+
   /** From the server. */
-  #hear({ type, utterance, samples, error }) {
-    if (type === "audio") this.#record(utterance, samples);
-    else if (type === "ended") this.#end(utterance);
-    else if (type === "error" || type === "refused") this.#onNotice(error);
+  #hear(event) {
+    const { take, part } = this.#find(event.id);
+    if (event.type === "error") this.#onNotice(event.error);
+    else if (!part) return;
+    else if (event.type === "sentence") part.sentences.push(event.sentence);
+    else if (event.type === "ended") this.#end(take, part, event);
+    else {
+      part.firstAudioAt ??= event.firstAudioAt;
+      take.record(part, event.samples);
+    }
     this.#onChange();
   }
 
-  #record(utterance, samples) {
-    const { take, part } = this.#spoken.get(utterance.id);
-    take.record(part, samples.slice());
-    this.#replies.set(utterance.id, { take, part, offset: () => part.offset });
-    this.player.append(utterance.id, samples);
-  }
-
-  #end(utterance) {
-    const { take, part } = this.#spoken.get(utterance.id);
-    this.#spoken.delete(utterance.id);
-    if (this.#replies.has(utterance.id)) this.player.drain(utterance.id);
-    if (mayTryAgain(part)) this.#tryAgainLater(take, part);
-    else if (utterance.error) this.#onNotice(utterance.error);
+  #end(take, part, { status, error, samples, totalSamples, stopped }) {
+    if (samples === 0) this.#replies.delete(part.id);
+    part.totalSamples = totalSamples;
+    part.end(status, error);
+    if (status === "failed" && !stopped && mayTryAgain(part)) this.#tryAgainLater(part);
+    else if (error) this.#onNotice(error);
     this.takes = boundTakes(this.takes, KEPT);
   }
 
   /** Refused parts go out again together, in the order in which they were written. */
-  #tryAgainLater(take, part) {
-    const { setTimeout, clearTimeout, now } = this.#environment;
-    const delay = part.utterance.error.retry_after_ms;
-    part.utterance = null;
+  #tryAgainLater(part) {
+    const delay = part.error.retry_after_ms;
+    Object.assign(part, { state: "waiting", status: null, error: null });
     this.#refused.parts.push(part);
-    this.retryAt = now() + delay;
+    this.retryAt = performance.now() + delay;
     clearTimeout(this.#refused.timer);
     this.#refused.timer = setTimeout(() => this.#tryAgain(), delay);
   }
@@ -187,7 +197,7 @@ export class Studio {
   }
 
   #takeRefused() {
-    this.#environment.clearTimeout(this.#refused.timer);
+    clearTimeout(this.#refused.timer);
     const { parts } = this.#refused;
     this.#refused = { parts: [], timer: null };
     this.retryAt = null;
@@ -195,29 +205,19 @@ export class Studio {
   }
 
   /** From the audio thread. */
-  #listen(event) {
-    const part = this.#replies.get(event.reply)?.part;
-    if (event.type === "started" && part) part.audibleAt ??= this.player.audibleAt(event.frame);
-    if (event.type === "underrun") this.underruns += 1;
-    if (event.type === "drained") {
-      if (part) part.playback = event;
-      this.#replies.delete(event.reply);
+  #listen({ type, reply, ...report }) {
+    const { part } = this.#replies.get(reply) ?? {};
+    if (type === "started" && part) part.audibleAt ??= this.player.audibleAt(report.frame);
+    if (type === "underrun") this.underruns += 1;
+    if (type === "drained") {
+      if (part) part.playback = report;
+      this.#replies.delete(reply);
     }
     this.#onChange();
   }
 }
 
 /** A full server said when to come back, and nothing of the part was heard yet. */
-function mayTryAgain({ utterance, samples, attempts }) {
-  const refused = utterance.status === "failed" && !utterance.stopped && samples === 0;
-  return refused && utterance.error?.retry_after_ms !== undefined && attempts < MAX_ATTEMPTS;
-}
-
-function browserEnvironment() {
-  return {
-    WebSocket,
-    setTimeout: (action, delay) => setTimeout(action, delay),
-    clearTimeout: (timer) => clearTimeout(timer),
-    now: () => performance.now(),
-  };
+function mayTryAgain({ error, samples, attempts }) {
+  return error?.retry_after_ms !== undefined && samples === 0 && attempts < MAX_ATTEMPTS;
 }

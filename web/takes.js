@@ -8,14 +8,20 @@ let lastTakeId = 0;
 
 /** One utterance of a take. `offset` is where its audio begins in the take; times are null where they would mislead. */
 export class Part {
-  utterance = null;
+  id = null; // of the utterance, once it was sent
+  state = "waiting"; // -> sent -> ended
+  status = null; // once ended: completed, cancelled or failed
+  sentences = []; // {text, firstSample}
   pieces = [];
   samples = 0;
+  totalSamples = null;
   offset = null;
+  textAt = null;
+  firstAudioAt = null;
   audibleAt = null;
   playback = null; // the worklet's report once all of it was played
+  error = null;
   attempts = 0;
-  abandoned = false; // stopped before it was sent
 
   /** `alone`: nothing else was being made or played when it was sent, so its times are the server's and the page's. */
   constructor(text, alone) {
@@ -23,17 +29,16 @@ export class Part {
     this.alone = alone;
   }
 
-  get ended() {
-    return this.abandoned || this.utterance?.state === "ended";
-  }
-
   get firstAudioMs() {
-    const { textAt = null, firstAudioAt = null } = this.utterance ?? {};
-    return this.alone && firstAudioAt !== null ? firstAudioAt - textAt : null;
+    return this.alone && this.firstAudioAt !== null ? this.firstAudioAt - this.textAt : null;
   }
 
   get audibleMs() {
-    return this.alone && this.audibleAt !== null ? this.audibleAt - this.utterance.textAt : null;
+    return this.alone && this.audibleAt !== null ? this.audibleAt - this.textAt : null;
+  }
+
+  end(status, error = null) {
+    Object.assign(this, { state: "ended", status, error });
   }
 }
 
@@ -61,11 +66,11 @@ export class Take {
   }
 
   get error() {
-    return this.parts.find(({ utterance }) => utterance?.error)?.utterance.error ?? null;
+    return this.parts.find(({ error }) => error)?.error ?? null;
   }
 
   get making() {
-    return this.parts.some((part) => !part.ended);
+    return this.parts.some(({ state }) => state !== "ended");
   }
 
   get firstAudioMs() {

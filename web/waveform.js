@@ -40,10 +40,10 @@ export class Waveform {
   #paint({ bars, shift, head, heard }, width, height) {
     const context = this.#context;
     context.clearRect(0, 0, width, height);
-    bars.forEach((level, n) => {
-      context.fillStyle = n < heard ? this.#colours.heard : this.#colours.ahead;
-      paintBar(context, (n - shift) * PITCH_PX, height, level);
-    });
+    const split = Math.min(bars.length, Math.max(0, Math.ceil(heard)));
+    const place = (n) => (n - shift) * PITCH_PX;
+    paintBars(context, bars.slice(0, split), this.#colours.heard, place, height);
+    paintBars(context, bars.slice(split), this.#colours.ahead, (n) => place(n + split), height);
     if (head === null) return;
     context.fillStyle = this.#colours.playhead;
     context.fillRect(Math.round(head * PITCH_PX) - 1, 0, 2, height);
@@ -56,8 +56,8 @@ export function drawOutline(canvas, peaks) {
   const { width, height } = fitToDisplay(canvas, context);
   const colours = coloursOf(canvas);
   context.clearRect(0, 0, width, height);
-  context.fillStyle = colours.ahead;
-  peaks.fit(Math.floor(width / PITCH_PX)).forEach((level, n) => paintBar(context, n * PITCH_PX, height, level));
+  const bars = peaks.fit(Math.floor(width / PITCH_PX));
+  paintBars(context, bars, colours.ahead, (n) => n * PITCH_PX, height);
 }
 
 function whole(peaks, at, count) {
@@ -66,11 +66,15 @@ function whole(peaks, at, count) {
   return { bars: peaks.fit(count), shift: 0, head, heard: head ?? count };
 }
 
-/** Loudness as people hear it: quiet parts stay visible. */
-function paintBar(context, x, height, level) {
-  const tall = Math.max(LOWEST_BAR_PX, Math.sqrt(level) * height * 0.96);
+/** One path for all bars: painted sixty times a second beside the audio, on machines without a GPU too. */
+function paintBars(context, bars, colour, place, height) {
+  context.fillStyle = colour;
   context.beginPath();
-  context.roundRect(x, (height - tall) / 2, BAR_PX, tall, BAR_PX / 2);
+  bars.forEach((level, n) => {
+    // The root shows loudness as people hear it: quiet parts stay visible.
+    const tall = Math.max(LOWEST_BAR_PX, Math.sqrt(level) * height * 0.96);
+    context.rect(place(n), (height - tall) / 2, BAR_PX, tall);
+  });
   context.fill();
 }
 

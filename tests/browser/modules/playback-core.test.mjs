@@ -207,6 +207,21 @@ test("a reset drops every queued reply; the next quantum carries only the decay 
   assert.equal(core.status().buffered, 0);
 });
 
+test("S50: audio of a reply that was stopped, still on its way from another thread, is not played", () => {
+  const { core, events } = openCore();
+  core.append(1, level(8));
+  play(core, 4);
+  core.reset(3);
+  core.append(1, level(8));
+  core.drain(1);
+  core.append(2, level(8));
+  assert.deepEqual(play(core, 16, 4).slice(4), Array(12).fill(0));
+  core.append(3, level(8));
+  core.drain(3);
+  assert.equal(play(core, 8, 20)[0], 0.5);
+  assert.deepEqual(events.filter(({ type }) => type === "drained").map(({ reply }) => reply), [3]);
+});
+
 test("at any rate the decay after a stop ends within one quantum", () => {
   const core = new PlaybackCore({ sampleRate: 48000 });
   core.append(1, level(9600));
