@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 
 from aiohttp import web
 
@@ -22,8 +23,15 @@ from streamsynth.realtime.settings import ServerSettings
 from streamsynth.realtime.speech_http import create_speech
 from streamsynth.realtime.speech_socket import speech_socket
 from streamsynth.runtime import Runtime
+from streamsynth.workers.stage import StageStatistics
 
 _PROBES = ("/health", "/ready")
+
+_STAGE_COUNTERS: tuple[tuple[str, str, Callable[[StageStatistics], float]], ...] = (
+    ("dropped_stale_replies", "Worker replies that came too late.", lambda stage: stage.stale_replies),
+    ("credit_wait_seconds", "Seconds that generation waited for its readers.", lambda stage: stage.credit_wait_s),
+    ("worker_restarts", "Workers started again after a death.", lambda stage: stage.restarts),
+)
 
 
 def build_app(
@@ -69,18 +77,15 @@ async def _probe(app: web.Application) -> AsyncIterator[None]:
 def _watch(metrics: Metrics, admission: Admission, runtime: Runtime) -> None:
     """What others count already is read when somebody asks."""
 
-    def in_line() -> int:
-        return admission.queued + sum(stage.queued for stage in runtime.statistics().stages.values())
+    def total(read: Callable[[StageStatistics], float]) -> float:
+        return sum(read(stage) for stage in runtime.statistics().stages.values())
 
-    def stale() -> int:
-        return sum(stage.stale_replies for stage in runtime.statistics().stages.values())
-
-    def restarts() -> int:
-        return sum(stage.restarts for stage in runtime.statistics().stages.values())
+    def queued() -> float:
+        return admission.queued + total(lambda stage: stage.queued)
 
     metrics.watch_gauge("sessions", "Open speech sockets.", lambda: admission.sessions)
     metrics.watch_gauge("running", "Utterances that hold a place.", lambda: admission.running)
-    metrics.watch_gauge("queued", "Utterances that wait for a place or for a worker.", in_line)
+    metrics.watch_gauge("queued", "Utterances that wait for a place or for a worker.", queued)
     metrics.watch_gauge("live_flows", "Utterances that are being made.", lambda: runtime.statistics().live_flows)
-    metrics.watch_counter("dropped_stale_replies", "Worker replies that came too late.", stale)
-    metrics.watch_counter("worker_restarts", "Workers started again after a death.", restarts)
+    for name, description, read in _STAGE_COUNTERS:
+        metrics.watch_counter(name, description, partial(total, read))

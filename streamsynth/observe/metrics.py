@@ -62,7 +62,6 @@ class Metrics:
         )
         self._to_idle = self._histogram("cancel_to_idle_seconds", "A cancel to the end of its work.", _LATENCIES)
         self._lead = self._histogram("lead_seconds", "Media generated but not yet accepted by the transport.", _LEADS)
-        self._credit = self._histogram("credit_wait_seconds", "Waits of generation for its reader.", _LATENCIES)
         self._lag = self._histogram("loop_lag_seconds", "Lateness of the event loop's timers.", _LAGS)
 
     def utterance_started(self, surface: Surface, model: str, sample_rate: int, started_s: float) -> UtteranceMeter:
@@ -90,9 +89,6 @@ class Metrics:
 
     def lead(self, seconds: float) -> None:
         self._lead.observe(seconds)
-
-    def credit_waited(self, seconds: float) -> None:
-        self._credit.observe(seconds)
 
     def loop_lagged(self, seconds: float) -> None:
         self._lag.observe(seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class WorkerRequest:
         self._granted = output.granted
         self._coalesce = max(1, output.statistics().capacity // 16)
         self._made = 0
+        self._without_credit_since: float | None = None
 
     def push(self, text: str) -> None:
         self._connection.send(wire.Text(self.address, text))
@@ -44,19 +46,28 @@ class WorkerRequest:
         if self._made >= self._granted or granted - self._granted >= self._coalesce:
             self._granted = granted
             self._connection.send(wire.Grant(self.address, granted))
+            self._count_wait()
 
     def cancel(self) -> None:
         """Tell the worker to stop and forget the request: what is still on its way is stale. Idempotent."""
         self._connection.abandon(self)
+        self._count_wait()
 
     def deliver(self, chunk: Chunk) -> bool:
         """False if nobody wants it. The edge cannot be full: the worker steps only while it has credit."""
         self._made += chunk.units
+        if self._made >= self._granted and not chunk.final:
+            self._without_credit_since = monotonic()
         try:
             self._output.send_nowait(chunk)
         except BrokenEdge:
             return False
         return True
+
+    def _count_wait(self) -> None:
+        if self._without_credit_since is not None:
+            self._connection.credit_wait_s += monotonic() - self._without_credit_since
+            self._without_credit_since = None
 
 
 class WorkerConnection(asyncio.Protocol):
@@ -68,6 +79,8 @@ class WorkerConnection(asyncio.Protocol):
         self.ready: asyncio.Future[wire.Ready] = asyncio.get_running_loop().create_future()
         self.ready.add_done_callback(lambda future: future.cancelled() or future.exception())
         self.stale_replies = 0
+        self.credit_wait_s = 0.0
+        """How long requests, all together, could not step because nobody read what they had made."""
         self._memory = memory
         self._on_beat = on_beat
         self._on_lost = on_lost

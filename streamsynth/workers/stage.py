@@ -26,6 +26,7 @@ class StageStatistics:
     queued: int
     restarts: int
     stale_replies: int
+    credit_wait_s: float
     pid: int | None
     beat: wire.Beat | None
 
@@ -67,6 +68,7 @@ class WorkerStage:
             queued=self.slots.queued,
             restarts=self.supervisor.restarts,
             stale_replies=self.supervisor.stale_replies,
+            credit_wait_s=self.supervisor.credit_wait_s,
             pid=self.supervisor.pid,
             beat=self.supervisor.beat,
         )

@@ -56,6 +56,7 @@ class Supervisor:
         self._connection: WorkerConnection | None = None
         self._failure = "not started"
         self._stale_before = 0
+        self._credit_wait_before_s = 0.0
         self._lost = asyncio.Event()
         self._heard_at = 0.0
         self._keeper: asyncio.Task[None] | None = None
@@ -78,6 +79,11 @@ class Supervisor:
     def stale_replies(self) -> int:
         """Replies for requests that no longer lived, over all lives of the worker."""
         return self._stale_before + (self._connection.stale_replies if self._connection else 0)
+
+    @property
+    def credit_wait_s(self) -> float:
+        """Seconds that requests waited for their readers, over all lives of the worker."""
+        return self._credit_wait_before_s + (self._connection.credit_wait_s if self._connection else 0.0)
 
     async def start(self) -> None:
         """Start the first worker and keep it alive from then on. Raises START_FAILED, with nothing left running."""
@@ -158,6 +164,7 @@ class Supervisor:
         """The socket ended: requests have failed already, and nobody may open new ones."""
         if self._connection is not None:
             self._stale_before += self._connection.stale_replies
+            self._credit_wait_before_s += self._connection.credit_wait_s
         self._connection = None
         self.beat = None
         self.pid = None

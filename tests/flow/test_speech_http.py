@@ -315,7 +315,9 @@ async def test_a_client_that_reads_nothing_is_cut_off(http: aiohttp.ClientSessio
     )
     stalled = 'streamsynth_refused_total{code="stalled_reader"}'
     await until_metrics(http, lambda values: values.get(stalled, 0) == before.get(stalled, 0) + 1)
-    await until_metrics(http, quiet)
+    after = await until_metrics(http, quiet)
+    waited = "streamsynth_credit_wait_seconds_total"
+    assert after[waited] > before[waited]
     with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
         await reader.readexactly(50_000 * SAMPLES_PER_CHARACTER * 2)
     writer.close()

@@ -59,7 +59,6 @@ def test_the_promised_metrics_exist() -> None:
         metrics.cancel_acknowledged,
         metrics.cancel_idle,
         metrics.lead,
-        metrics.credit_waited,
         metrics.loop_lagged,
     ):
         observe(0.01)
@@ -69,7 +68,7 @@ def test_the_promised_metrics_exist() -> None:
     assert values["streamsynth_sessions"] == 3
     assert values["streamsynth_dropped_stale_replies_total"] == 5
     assert values['streamsynth_refused_total{code="overloaded"}'] == 1
-    for name in ("cancel_to_ack", "cancel_to_idle", "lead", "credit_wait", "loop_lag"):
+    for name in ("cancel_to_ack", "cancel_to_idle", "lead", "loop_lag"):
         assert values[f"streamsynth_{name}_seconds_count"] == 1
 
 
