@@ -110,3 +110,20 @@ async def test_an_engine_at_another_rate_than_declared_is_an_error(serve_process
             status, error = await refused(http, input="abc", response_format=name)
             assert (status, error["code"]) == (500, "engine_failed")
             assert "12000" in error["message"] and "24000" in error["message"]
+
+
+async def test_readiness_names_the_stage_that_makes_no_progress(http: aiohttp.ClientSession) -> None:
+    """S55: the loop answers all the while; readiness follows the engine, and comes back with it."""
+    stuck = asyncio.create_task(speak(http, input="{stall 0} abc"))
+    async with asyncio.timeout(15):
+        while (state := await ready(http))[0] == 200:
+            async with http.get("/health") as answer:
+                assert answer.status == 200
+            await asyncio.sleep(0.05)
+    assert state[0] == 503
+    assert list(state[1]) == ["sine.tone"]
+    assert "no progress" in state[1]["sine.tone"]
+    stuck.cancel()
+    async with asyncio.timeout(15):
+        while (await ready(http))[0] != 200:
+            await asyncio.sleep(0.05)
