@@ -57,6 +57,7 @@ _UNSERVED = _REFERENCES | {
     "repetition_penalty",
 }
 _OPTION_CHARACTERS = 4096
+_LOOKED_AT = 4096  # of a reference: megabytes of base64 begin as a path never does
 _DECIMAL = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -97,7 +98,7 @@ def parse_speech_fields(
         voice=resolve_voice(_voice_field(given), traits),
         speed=_parse_speed(given.get("speed"), traits, model),
         seed=parse_seed(given.get("seed")),
-        max_new_tokens=_parse_count("max_new_tokens", given.get("max_new_tokens")),
+        max_new_tokens=_parse_max_new_tokens(given.get("max_new_tokens"), traits, model),
         granularity=_parse_granularity(given.get("split_granularity")),
         options={**used, **_check_options(given, traits)},
     )
@@ -139,7 +140,7 @@ def _is_inline(reference: str) -> bool:
     if reference[:5].lower() == "data:":
         return True
     try:
-        b64decode(reference, validate=True)
+        b64decode(reference[:_LOOKED_AT], validate=True)
     except (binascii.Error, ValueError):
         return False
     return True
@@ -207,12 +208,11 @@ def _parse_speed(value: object, traits: SpeechTraits, model: str) -> float:
     raise invalid_value("speed", value, f"a number within {low:g}..{high:g} for the model {model!r}")
 
 
-def _parse_count(name: str, value: object) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= INT64_MAX:
+def _parse_max_new_tokens(value: object, traits: SpeechTraits, model: str) -> int | None:
+    cap = traits.max_new_tokens
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= cap):
         return value
-    raise invalid_value(name, value, f"an integer within 1..{INT64_MAX}")
+    raise invalid_value("max_new_tokens", value, f"an integer within 1..{cap} for the model {model!r} ({traits.token})")
 
 
 def _parse_granularity(value: object) -> Granularity:

@@ -21,6 +21,7 @@ class Limits:
     """What one client, and all of them together, may ask of the server. Seconds, bytes and characters as the names say.
 
     `running_utterances` speak at once, at most `queued_utterances` more wait, each for at most `queue_wait_s`.
+    `finished_file_bytes` bounds audio that is held back until all of it is made (a wav with true sizes).
     `key_share` is the part of the sessions and of the running utterances that one API key may hold (without keys: all).
     """
 
@@ -39,6 +40,7 @@ class Limits:
     body_bytes: int = 6 * MIB
     body_s: float = 60
     text_characters: int = 64 * KIB
+    finished_file_bytes: int = 64 * MIB
 
     connections: int = 4096
     sessions: int = 1024
@@ -67,6 +69,7 @@ def model_limits(deployment: Deployment) -> dict[str, float]:
     """Name and value of each limit that a model's deployment sets, as clients see them."""
     stage = deployment.stages[deployment.pipeline.output]
     return {
+        "max_new_tokens": deployment.pipeline.speech.max_new_tokens,
         "max_audio_s": deployment.pipeline.speech.max_audio_seconds,
         "lead_s": stage.lead_seconds,
         "stalled_engine_s": stage.stall_timeout_s,

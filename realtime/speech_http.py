@@ -114,7 +114,8 @@ class _Answer:
         self._spoken = spoken
         self._meter = meter
         self._metrics = request.app[METRICS]
-        self._writer = AudioWriter(request, request.app[LIMITS].write_stall_s)
+        self._limits = request.app[LIMITS]
+        self._writer = AudioWriter(request, self._limits.write_stall_s)
 
     async def send(self) -> web.StreamResponse:
         match self._body.delivery:
@@ -136,7 +137,7 @@ class _Answer:
 
     async def _send_completed(self) -> web.StreamResponse:
         pieces = []
-        while (piece := await self._spoken.next()) is not None:
+        while (piece := await self._spoken.next(held_bytes=self._limits.finished_file_bytes)) is not None:
             pieces.append(piece)
         await self._spoken.outcome()
         length = sum(len(piece.data) for piece in pieces)

@@ -7,7 +7,10 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from streamsynth.codecs import EncodingQueue
+from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.runtime import Outcome, SpeechFlow
+
+_SAMPLE_BYTES = 2
 
 
 class Piece(NamedTuple):
@@ -26,14 +29,18 @@ class SpokenBytes:
         self._samples = 0
         self._ended = False
 
-    async def next(self) -> Piece | None:
+    async def next(self, *, held_bytes: int | None = None) -> Piece | None:
         """The next piece, or None after the last. Reading on is what lets the engine make more.
 
-        An utterance without audio gives one piece, its empty container. Raises what ended the flow or the encoder.
+        An utterance without audio gives one piece, its empty container. Raises what ended the flow or the encoder, and
+        `text_too_long` when a file that is held until it is finished grows beyond `held_bytes`.
         """
         data = b""
         while not data and not self._ended:
             data = await self._advance()
+            if held_bytes is not None and self._encoding.encoder.samples * _SAMPLE_BYTES > held_bytes:
+                message = f"the finished file is larger than {held_bytes} bytes, the limit; stream: true has none"
+                raise StreamSynthError(ErrorCode.TEXT_TOO_LONG, message, param="input")
         if not data:
             return None
         before, self._samples = self._samples, self._encoding.encoder.samples

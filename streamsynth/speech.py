@@ -74,14 +74,19 @@ class SpeechTraits:
     supported_hints: frozenset[str] = frozenset()
     options: frozenset[str] = frozenset()
 
+    @property
+    def max_new_tokens(self) -> int:
+        """The model's own cap, and so the highest that a request may set: `max_audio_seconds` in tokens."""
+        return int(self.max_audio_seconds * self.sample_rate) // self.token_samples
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AudioChunk:
     """A piece of an utterance: mono float32 samples of shape (n,), full scale 1.0, owned by the receiver.
 
     `first_sample` counts from the utterance's start at `sample_rate` Hz; chunks are contiguous. `segment` counts the
-    containers that the granularity asks for; `segment_text` comes with a segment's first chunk, `segment_final` with its
-    last, `final` with the utterance's last. The last chunk may be empty.
+    containers that the granularity asks for; `segment_text` comes with a segment's first chunk, `segment_final` with
+    its last, `final` with the utterance's last. The last chunk may be empty.
     """
 
     samples: npt.NDArray[np.float32]

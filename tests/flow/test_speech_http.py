@@ -323,6 +323,15 @@ async def test_a_client_that_reads_nothing_is_cut_off(http: aiohttp.ClientSessio
     writer.close()
 
 
+async def test_a_finished_file_has_a_limit_and_a_stream_has_none(serve_process: Any) -> None:
+    server = serve_process("--model", "sine", "--limit", "finished_file_bytes=100_000")
+    async with aiohttp.ClientSession(server.url) as http:
+        status, error = await refused(http, input="x" * 100, response_format="wav")
+        assert (status, error["code"], "100000" in error["message"]) == (400, "text_too_long", True)
+        status, _, body = await speak(http, input="x" * 100, response_format="wav", stream=True)
+        assert (status, len(body)) == (200, 44 + 100 * SAMPLES_PER_CHARACTER * 2)
+
+
 async def test_the_log_names_requests_and_models_and_never_text(
     http: aiohttp.ClientSession, server: ServerProcess
 ) -> None:

@@ -123,6 +123,15 @@ def test_max_new_tokens_is_a_positive_integer(count: object) -> None:
     assert refusal(max_new_tokens=count).param == "max_new_tokens"
 
 
+def test_max_new_tokens_above_the_models_cap_names_both() -> None:
+    """T7.9: refused, not quietly clamped."""
+    cap = MODELS["plain"].speech.max_new_tokens
+    assert parse(max_new_tokens=cap).request.max_new_tokens == cap
+    error = refusal(max_new_tokens=cap + 1)
+    assert error.param == "max_new_tokens"
+    assert str(cap) in error.message and str(cap + 1) in error.message
+
+
 def test_a_sample_rate_that_the_codec_lacks_names_both() -> None:
     assert parse(response_format="pcm", sample_rate=8000).sample_rate == 8000
     error = refusal(response_format="opus", sample_rate=44_100)
