@@ -1,0 +1,152 @@
+"""Attention for the rows of one step, over pages or over a small dense cache: `models.llama.modules.Attention`.
+
+Here is what runs everywhere, scaled-dot-product attention over gathered pages: the oracle of faster kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from streamsynth.engine.kv.pages import NULL_PAGE, PageId
+
+
+class DenseAttention:
+    """A cache for rows that all have the same length, kept whole: the depth decoder of a talker.
+
+    Tokens of a call are row-major, (rows * count). Buffers are allocated once; `begin` moves on.
+    """
+
+    def __init__(self, *, layers: int, rows: int, length: int, kv_heads: int, head_dim: int, like: Tensor) -> None:
+        shape = (layers, rows, kv_heads, length, head_dim)
+        self._keys = like.new_zeros(shape)
+        self._values = like.new_zeros(shape)
+        self._rows = rows
+        self._every = torch.arange(length, device=like.device)
+        self.begin(0, length)
+
+    def begin(self, start: int, count: int) -> None:
+        """The next forward pass covers positions `start` to `start + count` of each row."""
+        self._start, self._count = start, count
+        positions = self._every[start : start + count]
+        self.positions = positions if self._rows == 1 else positions.repeat(self._rows)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        rows, count, end = self._rows, self._count, self._start + self._count
+        keys, values = self._keys[layer], self._values[layer]
+        keys[:, :, self._start : end] = k.view(rows, count, *k.shape[1:]).transpose(1, 2)
+        values[:, :, self._start : end] = v.view(rows, count, *v.shape[1:]).transpose(1, 2)
+        mask = None
+        if count > 1:
+            mask = self._every[self._start : end, None] >= self._every[:end]
+        out = F.scaled_dot_product_attention(
+            q.view(rows, count, *q.shape[1:]).transpose(1, 2),
+            keys[:, :, :end],
+            values[:, :, :end],
+            attn_mask=mask,
+            enable_gqa=q.shape[1] != k.shape[1],
+        )
+        return out.transpose(1, 2).reshape(q.shape)
+
+
+class PageMemory:
+    """Keys and values of all layers: each (layers, pages, page_size, kv_heads, head_dim) in the model's dtype."""
+
+    def __init__(self, *, layers: int, pages: int, page_size: int, kv_heads: int, head_dim: int, like: Tensor) -> None:
+        self.page_size = page_size
+        self.keys = like.new_zeros((layers, pages, page_size, kv_heads, head_dim))
+        self.values = like.new_zeros((layers, pages, page_size, kv_heads, head_dim))
+
+    @staticmethod
+    def page_bytes(*, layers: int, page_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
+        return 2 * layers * page_size * kv_heads * head_dim * dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpan:
+    """Where one row stands in a step: `count` new tokens from position `start` on, in these pages."""
+
+    start: int
+    count: int
+    pages: Sequence[PageId]
+
+
+class PagedAttention:
+    """Attention of one step over the pages of its rows; the tokens of `spans` lie one span after the other."""
+
+    def __init__(self, memory: PageMemory, spans: Sequence[RowSpan], device: torch.device) -> None:
+        self._memory = memory
+        size = memory.page_size
+        positions = [p for span in spans for p in range(span.start, span.start + span.count)]
+        slots = [
+            span.pages[p // size] * size + p % size
+            for span in spans
+            for p in range(span.start, span.start + span.count)
+        ]
+        self.positions = torch.tensor(positions, device=device)
+        self._slots = torch.tensor(slots, device=device)
+        self._decoding = all(span.count == 1 for span in spans)
+        self._groups = self._together(spans, device) if self._decoding else self._apart(spans, device)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = self._memory.keys[layer], self._memory.values[layer]
+        keys.flatten(0, 1)[self._slots] = k
+        values.flatten(0, 1)[self._slots] = v
+        grouped = q.shape[1] != k.shape[1]
+        if self._decoding:
+            (group,) = self._groups
+            return group.attend(q[:, :, None], keys, values, grouped)[:, :, 0]
+        parts = []
+        start = 0
+        for group in self._groups:
+            row = q[start : start + group.count].transpose(0, 1)[None]
+            parts.append(group.attend(row, keys, values, grouped)[0].transpose(0, 1))
+            start += group.count
+        return torch.cat(parts)
+
+    def _together(self, spans: Sequence[RowSpan], device: torch.device) -> list[_Group]:
+        """All rows as one batch, padded to the longest with the null page."""
+        size = self._memory.page_size
+        used = [-(-(span.start + 1) // size) for span in spans]
+        longest = max(used)
+        table = [[*span.pages[:n], *[NULL_PAGE] * (longest - n)] for span, n in zip(spans, used, strict=True)]
+        ends = torch.tensor([span.start for span in spans], device=device)
+        equal = len({span.start for span in spans}) == 1
+        length = longest * size if not equal else spans[0].start + 1
+        mask = None if equal else (torch.arange(length, device=device) <= ends[:, None])[:, None, None]
+        return [_Group(1, torch.tensor(table, device=device), length, mask)]
+
+    def _apart(self, spans: Sequence[RowSpan], device: torch.device) -> list[_Group]:
+        size = self._memory.page_size
+        groups = []
+        for span in spans:
+            end = span.start + span.count
+            table = torch.tensor([span.pages[: -(-end // size)]], device=device)
+            at = torch.arange(end, device=device)
+            mask = None if span.count == 1 else at[span.start :, None] >= at
+            groups.append(_Group(span.count, table, end, mask))
+        return groups
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows that attend together: `count` queries each, over the first `length` tokens of their pages."""
+
+    count: int
+    table: Tensor
+    length: int
+    mask: Tensor | None
+
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor, grouped: bool) -> Tensor:
+        """q (rows, heads, count, head_dim), keys and values one layer's pages; returns the shape of q."""
+        rows = self.table.shape[0]
+
+        def gather(pages: Tensor) -> Tensor:
+            taken = pages[self.table].view(rows, -1, *pages.shape[2:])
+            return taken[:, : self.length].transpose(1, 2)
+
+        return F.scaled_dot_product_attention(q, gather(keys), gather(values), attn_mask=self.mask, enable_gqa=grouped)

@@ -1,0 +1,139 @@
+"""Runs the steps that the planner decides: the plain loop, one forward pass a step, on any device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from streamsynth.engine.attention import DenseAttention, PagedAttention, PageMemory, RowSpan
+from streamsynth.engine.kv.pages import ROOT_KEY, PrefixKey, prefix_key
+from streamsynth.engine.planner import Gang, Plan, Row
+from streamsynth.engine.sampler import SamplingBatch, SamplingParams
+from streamsynth.models.llama.modules import Attention
+
+
+class FrameModel(Protocol):
+    """A model that turns input positions into hidden states and a hidden state into a frame.
+
+    A frame is `codebooks` integers (one for a text model); `feedback` says which input position it becomes. Shapes as
+    in `models.csm.model.CsmTalker`.
+    """
+
+    @property
+    def width(self) -> int: ...
+
+    def embed(self, inputs: Tensor) -> Tensor: ...
+
+    def trunk(self, x: Tensor, attention: Attention) -> Tensor: ...
+
+    def depth_cache(self, rows: int) -> DenseAttention: ...
+
+    def frame(
+        self,
+        hidden: Tensor,
+        first: SamplingBatch,
+        rest: SamplingBatch,
+        position: Tensor,
+        scale: Tensor,
+        cache: DenseAttention,
+    ) -> Tensor: ...
+
+    def feedback(self, frames: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawing:
+    """How a request draws its frames: `first` for codebook 0, `rest` for the others, and the scale of its guidance."""
+
+    first: SamplingParams
+    rest: SamplingParams
+    scale: float = 1.0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class FrameGang(Gang):
+    """A gang with what it says: each row's input positions, int64 (length, width), and the frames drawn so far."""
+
+    inputs: list[Tensor]
+    drawing: Drawing
+    frames: int = 0
+
+    @classmethod
+    def of(cls, prompts: Sequence[Tensor], drawing: Drawing, page_size: int) -> FrameGang:
+        """A request that has drawn nothing; pages of equal beginnings will be shared with others."""
+        rows = [Row(len(prompt), _prefix_keys(prompt, page_size)) for prompt in prompts]
+        return cls(rows=rows, inputs=list(prompts), drawing=drawing)
+
+    def append(self, position: Tensor) -> None:
+        """Take a drawn frame as the next input position (width,) of every row."""
+        self.inputs = [torch.cat((inputs, position[None])) for inputs in self.inputs]
+        self.frames += 1
+        self.extend()
+
+
+def _prefix_keys(prompt: Tensor, page_size: int) -> list[PrefixKey]:
+    """The names of the prompt's full pages."""
+    keys = []
+    key = ROOT_KEY
+    for page in prompt[: len(prompt) // page_size * page_size].split(page_size):
+        key = prefix_key(key, page.numpy().tobytes())
+        keys.append(key)
+    return keys
+
+
+class Runner:
+    """Computes one plan at a time. Rows of different requests only meet in matrix products."""
+
+    def __init__(self, model: FrameModel, memory: PageMemory) -> None:
+        self._model = model
+        self._memory = memory
+        self._device = memory.keys.device
+        self._caches: dict[int, DenseAttention] = {}
+
+    @torch.inference_mode()
+    def step(self, plan: Plan, gangs: Mapping[Row, FrameGang]) -> list[Tensor]:
+        """Compute the plan's positions and draw a frame, int64 (codebooks,), for each ready gang, in their order.
+
+        `gangs` finds a row's gang. Appends each frame to its gang's inputs.
+        """
+        if not plan.spans:
+            return []
+        spans, inputs, last = [], [], {}
+        total = 0
+        for span in plan.spans:
+            gang = gangs[span.row]
+            index = gang.rows.index(span.row)
+            inputs.append(gang.inputs[index][span.start : span.start + span.count])
+            spans.append(RowSpan(span.start, span.count, span.row.pages))
+            total += span.count
+            last[span.row] = total - 1
+        x = self._model.embed(torch.cat(inputs).to(self._device))
+        hidden = self._model.trunk(x, PagedAttention(self._memory, spans, self._device))
+        ready = [gangs[gang.rows[0]] for gang in plan.ready]
+        frames: dict[int, Tensor] = {}
+        for rows in {len(gang.rows) for gang in ready}:
+            alike = [gang for gang in ready if len(gang.rows) == rows]
+            ends = torch.tensor([last[row] for gang in alike for row in gang.rows], device=self._device)
+            drawn = self._draw(hidden[ends], alike)
+            fed = self._model.feedback(drawn).cpu()
+            for gang, frame, position in zip(alike, drawn.cpu(), fed, strict=True):
+                gang.append(position)
+                frames[id(gang)] = frame
+        return [frames[id(gang)] for gang in ready]
+
+    def _draw(self, hidden: Tensor, gangs: Sequence[FrameGang]) -> Tensor:
+        rows = hidden.shape[0]
+        if rows not in self._caches:
+            self._caches[rows] = self._model.depth_cache(rows)
+        return self._model.frame(
+            hidden,
+            SamplingBatch.of([gang.drawing.first for gang in gangs], self._device),
+            SamplingBatch.of([gang.drawing.rest for gang in gangs], self._device),
+            torch.tensor([gang.frames for gang in gangs], device=self._device),
+            torch.tensor([gang.drawing.scale for gang in gangs], device=self._device),
+            self._caches[rows],
+        )

@@ -1,0 +1,57 @@
+"""From the Hugging Face names of `CsmForConditionalGeneration` to ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from streamsynth.models.csm.config import CsmConfig
+from streamsynth.models.csm.model import CsmTalker
+from streamsynth.models.llama.weights import decoder_weights, load_strict
+
+
+def talker_weights(tensors: dict[str, Tensor], config: CsmConfig) -> dict[str, Tensor]:
+    """The state dict of `CsmTalker`. The audio embeddings are stored once, under either of their two names."""
+    names = ("depth_decoder.model.embed_tokens.weight", "backbone_model.embed_tokens.embed_audio_tokens.weight")
+    codes = next(tensors[name] for name in names if name in tensors)
+    state = {
+        "text_embedding.weight": tensors["embed_text_tokens.weight"],
+        "code_embedding.weight": codes,
+        "first_head.weight": tensors["lm_head.weight"],
+        "projector.weight": tensors["depth_decoder.model.inputs_embeds_projector.weight"],
+        "heads": tensors["depth_decoder.codebooks_head.weight"].transpose(1, 2).contiguous(),
+    }
+    for ours, theirs, layers in (
+        ("backbone.", "backbone_model.", config.backbone.layers),
+        ("depth.", "depth_decoder.model.", config.depth.layers),
+    ):
+        state |= {ours + name: tensor for name, tensor in decoder_weights(tensors, theirs, layers).items()}
+    return state
+
+
+def load_talker(folder: Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> CsmTalker:
+    """Read `config.json` and `model.safetensors`; blocking. Raises START_FAILED for names that do not fit."""
+    config = CsmConfig.from_hf(json.loads((folder / "config.json").read_text()))
+    return build_talker(config, load_file(folder / "model.safetensors"), str(folder), dtype=dtype, device=device)
+
+
+def build_talker(
+    config: CsmConfig,
+    tensors: dict[str, Tensor],
+    source: str,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+) -> CsmTalker:
+    """A talker ready to run from tensors with the Hugging Face names; `source` is named in errors."""
+    with torch.device("meta"):
+        talker = CsmTalker(config)
+    talker = talker.to_empty(device=device).to(dtype)
+    load_strict(talker, talker_weights(tensors, config), source)
+    talker.requires_grad_(False).eval()
+    talker.fill_tables()
+    return talker
