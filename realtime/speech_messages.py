@@ -94,7 +94,7 @@ class AudioDone(ServerMessage, frozen=True, kw_only=True, tag="audio.done"):
     error: bool
 
 
-class SessionDone(ServerMessage, frozen=True, kw_only=True, tag="session.done"):
+class SessionDone(ServerMessage, frozen=True, kw_only=True, omit_defaults=False, tag="session.done"):
     utterance_index: int
     total_sentences: int
     status: str
@@ -195,7 +195,7 @@ def decode_client_message(data: str, limits: Limits) -> ClientMessage:
             return SessionConfig(fields)
         return _decoders[kind].decode(data)
     except msgspec.ValidationError as error:
-        raise _validation_error(str(error)[:300]) from None
+        raise _validation_error(str(error)) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise StreamSynthError(ErrorCode.INVALID_JSON, f"the message is not valid JSON: {error}") from None
 
@@ -230,9 +230,9 @@ def _validation_error(problem: str) -> StreamSynthError:
     if found := _MISSING.match(problem):
         return StreamSynthError(ErrorCode.MISSING_FIELD, f"{found[1]} is missing", param=found[1])
     if found := _AT_PATH.match(problem):
-        return StreamSynthError(ErrorCode.INVALID_VALUE, f"{found[2]}: {found[1]}", param=found[2])
-    return StreamSynthError(ErrorCode.INVALID_JSON, f"a message is one JSON object: {problem}")
+        return StreamSynthError(ErrorCode.INVALID_VALUE, f"{found[2]}: {_shortened(found[1])}", param=found[2])
+    return StreamSynthError(ErrorCode.INVALID_JSON, f"a message is one JSON object: {_shortened(problem)}")
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= 60 else name[:57] + "..."
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."

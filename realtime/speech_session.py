@@ -189,8 +189,8 @@ class SpeechSession:
         if self._draining:
             return StreamSynthError(ErrorCode.SHUTTING_DOWN, self._drain_reason)
         limit = self._limits.session_utterances
-        if len(self._line) > limit:
-            message = f"{limit} utterances of this session are unfinished, the limit"
+        if sum(each.stage in (Stage.WAITING, Stage.SPEAKING) for each in self._line.values()) > limit:
+            message = f"{limit} utterances of this session wait or speak, the limit"
             return StreamSynthError(ErrorCode.OVERLOADED, message, retry_after_ms=_RETRY_AFTER_MS)
         return None
 
