@@ -1,7 +1,7 @@
 """An engine that plays a tone of known phase and length, and misbehaves where its text says so.
 
 Every character of an utterance stands for `samples_per_character` samples (divided by the request's speed). Directives
-in the text make no sound: `{fail 3}` raises before chunk 3, `{stall 3}` makes nothing from chunk 3 on, `{delay 50}` makes
+in the text make no sound: `{fail 3}` raises before chunk 3, `{stall 3}` makes nothing from there on, `{delay 50}` makes
 each chunk 50 ms after the one before it. Text without a letter or digit is silence: an utterance of no samples.
 """
 
@@ -11,6 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ import numpy.typing as npt
 
 from streamsynth.engine.stream import Emission, Interrupted
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.speech import Granularity, SpeechRequest
 from streamsynth.testing.sine_pipeline import SAMPLE_RATE
+from streamsynth.text.cutter import TextCutter
 
 AMPLITUDE = 0.5
 
@@ -60,7 +63,7 @@ class SineEngine:
     def open(self, request: Mapping[str, Any]) -> SineStream:
         self.live += 1
         self.opened += 1
-        return SineStream(self, speed=request["speed"], max_tokens=request["max_new_tokens"])
+        return SineStream(self, SpeechRequest.from_wire(dict(request)))
 
     def counters(self) -> dict[str, int]:
         return {"live": self.live, "opened": self.opened, "steps_after_interrupt": self.steps_after_interrupt}
@@ -69,16 +72,29 @@ class SineEngine:
         pass
 
 
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """What one container of the utterance says, and the sample before which it ends."""
+
+    text: str
+    end: int
+
+
 class SineStream:
     """One utterance of the tone."""
 
-    def __init__(self, engine: SineEngine, *, speed: float, max_tokens: int | None) -> None:
+    def __init__(self, engine: SineEngine, request: SpeechRequest) -> None:
         self._engine = engine
-        self._samples_per_character = max(1, round(engine.samples_per_character / speed))
-        self._limit = None if max_tokens is None else max_tokens * engine.chunk_samples
+        self._samples_per_character = max(1, round(engine.samples_per_character / request.speed))
+        self._limit = None if request.max_new_tokens is None else request.max_new_tokens * engine.chunk_samples
+        self._cutter = None
+        if request.granularity is not Granularity.NONE:
+            self._cutter = TextCutter(clauses=request.granularity is Granularity.CLAUSE)
         self._pending = ""
         self._text = ""
-        self._speakable = False
+        self._segments: list[_Segment] = []
+        self._segment = 0
+        self._segment_begun = False
         self._finished = False
         self._made = 0
         self._chunk = 0
@@ -97,13 +113,29 @@ class SineStream:
         self._take_text()
 
     def _take_text(self) -> None:
-        """Move what is certain from pending to spoken text, obeying directives on the way."""
+        """Move what is certain from pending text to segments, obeying directives on the way."""
         pending = _DIRECTIVE.sub(self._obey, self._pending)
         held = None if self._finished else _OPEN_DIRECTIVE.search(pending)
         cut = len(pending) if held is None else held.start()
-        self._text += pending[:cut]
-        self._pending = pending[cut:]
-        self._speakable = self._speakable or any(character.isalnum() for character in self._text)
+        text, self._pending = pending[:cut], pending[cut:]
+        if self._cutter is None:
+            self._text += text
+            self._segments = self._speaking([self._text])
+            return
+        self._cutter.push(text)
+        if self._finished:
+            self._cutter.finish()
+        units = [unit.text for unit in iter(self._cutter.take, None)]
+        self._segments += self._speaking(units, self._end)
+
+    def _speaking(self, texts: list[str], start: int = 0) -> list[_Segment]:
+        """Segments for those of the texts that have something to say."""
+        segments = []
+        for text in texts:
+            if any(character.isalnum() for character in text):
+                start += len(text) * self._samples_per_character
+                segments.append(_Segment(text, start))
+        return segments
 
     def _obey(self, directive: re.Match[str]) -> str:
         number = int(directive[2])
@@ -117,18 +149,20 @@ class SineStream:
         return ""
 
     @property
+    def _end(self) -> int:
+        """The sample before which the text so far ends."""
+        return self._segments[-1].end if self._segments else 0
+
+    @property
     def _available(self) -> int:
-        """Samples that the text so far stands for, within the request's limit."""
-        if not self._speakable:
-            return 0
-        samples = len(self._text) * self._samples_per_character
-        return samples if self._limit is None else min(samples, self._limit)
+        """As `_end`, within the request's limit."""
+        return self._end if self._limit is None else min(self._end, self._limit)
 
     def wake_at(self) -> float | None:
         ready = self._available - self._made
-        if ready >= self._engine.chunk_samples or self._finished:
-            return self._not_before
-        return None
+        # A segment that more text cannot change is spoken to its end; an open one in whole chunks.
+        certain = self._finished or (self._cutter is not None and ready > 0)
+        return self._not_before if certain or ready >= self._engine.chunk_samples else None
 
     def step(self) -> Emission | None:
         if self._interrupted.is_set():
@@ -145,22 +179,28 @@ class SineStream:
 
     def _make(self) -> Emission:
         engine = self._engine
-        units = min(engine.chunk_samples, self._available - self._made)
+        segment = self._segments[self._segment] if self._segment < len(self._segments) else None
+        end = min(segment.end, self._available) if segment else self._made
+        units = min(engine.chunk_samples, end - self._made)
         samples = sine(self._made, units, frequency_hz=engine.frequency_hz, sample_rate=engine.sample_rate)
         self._made += units
-        final = self._finished and self._made >= self._available
-        cut = self._limit is not None and self._made >= self._limit and self._speakable
-        self._pace()
-        first = self._chunk == 0
-        self._chunk += 1
-        return Emission(
+        cut = self._limit is not None and self._made >= self._limit
+        final = cut or (self._finished and self._made >= self._available)
+        ended = segment is not None and (final or (self._cutter is not None and self._made >= segment.end))
+        emission = Emission(
             samples,
             engine.sample_rate,
-            segment_text=self._text if first else None,
-            segment_final=final or cut,
-            final=final or cut,
-            finish_reason="length" if cut and len(self._text) * self._samples_per_character > self._made else "stop",
+            segment=self._segment,
+            segment_text=segment.text if segment and not self._segment_begun else None,
+            segment_final=ended,
+            final=final,
+            finish_reason="length" if cut and self._end > self._made else "stop",
         )
+        self._segment_begun = not ended
+        self._segment += ended
+        self._chunk += 1
+        self._pace()
+        return emission
 
     def _pace(self) -> None:
         now = time.monotonic()
