@@ -35,7 +35,11 @@ _STAGE_COUNTERS: tuple[tuple[str, str, Callable[[StageStatistics], float]], ...]
 
 
 def build_app(
-    runtime: Runtime, deployments: Sequence[Deployment], settings: ServerSettings, page: Mapping[str, PageFile]
+    runtime: Runtime,
+    deployments: Sequence[Deployment],
+    settings: ServerSettings,
+    draining: Draining,
+    page: Mapping[str, PageFile],
 ) -> web.Application:
     """Everything but the sockets and the workers: `runtime` is the caller's to start and stop."""
     app = web.Application(middlewares=[gate], client_max_size=settings.limits.body_bytes)
@@ -44,7 +48,7 @@ def build_app(
     app[MODEL_LIMITS] = {each.pipeline.name: model_limits(each) for each in deployments}
     app[AUTH] = Auth(settings)
     app[ADMISSION] = Admission(settings.limits, shared=len(settings.api_keys) > 1)
-    app[DRAINING] = Draining()
+    app[DRAINING] = draining
     app[METRICS] = Metrics()
     app[OPEN_PATHS] = frozenset({*_PROBES, *page})
     app.add_routes(

@@ -1,4 +1,4 @@
-"""The listening socket and what it accepts: small kernel buffers, a limit, typed refusals, quiet logs."""
+"""The connections that a listening socket accepts: a limit to them, typed refusals, quiet logs."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import asyncio
 import logging
 import socket
 import ssl
-from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.realtime.binding import BACKLOG
 from streamsynth.realtime.http_errors import error_response
 from streamsynth.realtime.keys import ROUTE
-from streamsynth.realtime.limits import KIB, Limits
-
-_SEND_BUFFER_BYTES = 64 * KIB
-_UNSENT_BYTES = 16 * KIB
-_BACKLOG = 1024
+from streamsynth.realtime.limits import Limits
 
 _FULL_BODY = (
     b'{"error":{"message":"too many connections are open","type":"overloaded_error","param":null,"code":"overloaded"}}'
@@ -28,47 +24,6 @@ _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
     b"Content-Length: %d\r\n\r\n%b" % (len(_FULL_BODY), _FULL_BODY)
 )
-
-
-def open_listener(host: str, port: int) -> socket.socket:
-    """Bind and listen; connections wait until somebody accepts. Raises `start_failed` naming the address.
-
-    Accepted sockets inherit the buffer sizes: without them a client that reads nothing absorbs a minute of speech.
-    """
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = min(found, key=lambda info: info[0] is not socket.AF_INET)
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise _cannot_listen(host, port, error) from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise _cannot_listen(host, port, error) from error
-    return listener
-
-
-def _cannot_listen(host: str, port: int, error: OSError) -> StreamSynthError:
-    return StreamSynthError(ErrorCode.START_FAILED, f"cannot listen on {host}:{port}: {error.strerror or error}")
-
-
-def open_tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """The server's TLS, or None without files. Blocks for the reads; raises `start_failed` naming the files."""
-    if cert is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as error:
-        raise StreamSynthError(ErrorCode.START_FAILED, f"cannot use {cert} and {key} for TLS: {error}") from error
-    return context
 
 
 async def accept_connections(
@@ -80,7 +35,7 @@ async def accept_connections(
     def connect() -> asyncio.Protocol:
         return Connection(server, limits)
 
-    return await loop.create_server(connect, sock=listener, ssl=tls, backlog=_BACKLOG)
+    return await loop.create_server(connect, sock=listener, ssl=tls, backlog=BACKLOG)
 
 
 class Connection(web.RequestHandler):

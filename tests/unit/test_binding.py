@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamsynth.errors import ErrorCode, StreamSynthError
-from streamsynth.realtime.listener import open_listener, open_tls
+from streamsynth.realtime.binding import open_listener, open_tls
 
 
 def test_accepted_sockets_have_small_buffers() -> None:
