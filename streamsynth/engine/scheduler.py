@@ -69,13 +69,10 @@ class Scheduler(Generic[K]):
     def remove(self, key: K) -> None:
         del self.entries[key]
 
-    def choose(self, now: float) -> tuple[Entry[K] | None, float | None]:
-        """The entry to step now; or None and when one will be ready (None: only a command can change that).
-
-        Among runnable entries the least lead wins, the one that came first if equal.
-        """
-        best: Entry[K] | None = None
-        best_lead = 0.0
+    def runnable(self, now: float) -> tuple[list[Entry[K]], float | None]:
+        """The entries that could step now, least lead first and in order of arrival where equal; and when the next of
+        the others will be ready (None: only a command can change that)."""
+        runnable: list[tuple[float, Entry[K]]] = []
         next_wake: float | None = None
         for entry in self.entries.values():
             ready = entry.ready_at()
@@ -87,10 +84,9 @@ class Scheduler(Generic[K]):
             if ready > now:
                 next_wake = ready if next_wake is None else min(next_wake, ready)
                 continue
-            lead = entry.lead_s(now)
-            if best is None or lead < best_lead:
-                best, best_lead = entry, lead
-        return best, next_wake
+            runnable.append((entry.lead_s(now), entry))
+        runnable.sort(key=lambda pair: pair[0])
+        return [entry for _, entry in runnable], next_wake
 
     def behind_s(self, now: float) -> float:
         """By how much the listener of the most starved runnable entry has run dry; 0 if all are in time."""

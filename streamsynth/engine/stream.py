@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
+from streamsynth.errors import StreamSynthError
 
 
 class Interrupted(Exception):
@@ -68,3 +70,25 @@ class Engine(Protocol):
         """Counters of the engine's own, sent with each heartbeat."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class BatchEngine(Engine, Protocol):
+    """An engine that steps several streams at once. Its streams' own `step` is never called."""
+
+    def step(self, streams: Sequence[Stream]) -> StepResult:
+        """One step over as many of `streams` as fit; they can all make something, and come neediest first.
+
+        A stream of this engine that is not among them is out of credit or waits for input.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a batched step made, stream by stream, in the order it happened; an error ends its stream.
+
+    `worked` is False if the step could do nothing at all, so that the loop may pause.
+    """
+
+    made: Sequence[tuple[Stream, Emission | StreamSynthError]]
+    worked: bool = True

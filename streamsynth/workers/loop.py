@@ -14,12 +14,12 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from streamsynth.engine.scheduler import Entry, Scheduler
-from streamsynth.engine.stream import Emission, Engine, Interrupted
+from streamsynth.engine.stream import BatchEngine, Emission, Engine, Interrupted
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.workers import wire
 from streamsynth.workers.shared import MemoryWriter
@@ -121,6 +121,7 @@ class StepLoop:
         self, engine: Engine, start: wire.Start, memory: MemoryWriter, reader: _CommandReader, sender: _OutputSender
     ) -> None:
         self._engine = engine
+        self._batch_engine = engine if isinstance(engine, BatchEngine) else None
         self._start = start
         self._memory = memory
         self._reader = reader
@@ -139,9 +140,11 @@ class StepLoop:
             now = time.monotonic()
             if now >= self._next_beat:
                 self._beat(now)
-            entry, next_wake = self._scheduler.choose(now)
-            if entry is not None:
-                self._step(entry)
+            runnable, next_wake = self._scheduler.runnable(now)
+            if runnable and self._batch_engine is not None:
+                self._step_batch(self._batch_engine, runnable)
+            elif runnable:
+                self._step(runnable[0])
             else:
                 wake = self._next_beat if next_wake is None else min(next_wake, self._next_beat)
                 self._reader.wait(max(0.0, wake - now))
@@ -212,6 +215,28 @@ class StepLoop:
             entry.made_nothing(now)
             return
         self._emit(entry, emission, now)
+
+    def _step_batch(self, engine: BatchEngine, runnable: Sequence[Entry[wire.Address]]) -> None:
+        self._steps += 1
+        entries = {id(entry.stream): entry for entry in runnable}
+        self._steps_after_cancel += any(entry.key in self._reader.cancelling for entry in runnable)
+        try:
+            result = engine.step([entry.stream for entry in runnable])
+        except Exception as error:  # noqa: BLE001 - becomes the terminal message of every request in the batch
+            for entry in runnable:
+                self._end(entry, "failed", _as_error(error))
+            return
+        now = time.monotonic()
+        for stream, made in result.made:
+            entry = entries[id(stream)]
+            entry.steps += 1
+            if isinstance(made, StreamSynthError):
+                self._end(entry, "failed", made)
+            elif entry.key not in self._reader.cancelling:
+                self._emit(entry, made, now)
+        if not result.worked:
+            for entry in runnable:
+                entry.made_nothing(now)
 
     def _emit(self, entry: Entry[wire.Address], emission: Emission, now: float) -> None:
         marks: dict[str, object] = {"segment": emission.segment}

@@ -33,43 +33,43 @@ def test_the_least_media_lead_steps_first_and_a_new_request_counts_as_zero() -> 
     queue = scheduler(ahead=FakeStream(), late=FakeStream(), new=FakeStream())
     queue.entries["ahead"].made(2000, RATE, now=10.0)
     queue.entries["late"].made(500, RATE, now=10.0)
-    assert queue.choose(11.0)[0] is queue.entries["late"]
+    assert queue.runnable(11.0)[0][0] is queue.entries["late"]
     queue.entries["late"].made(1000, RATE, now=11.0)
-    assert queue.choose(11.0)[0] is queue.entries["new"]
+    assert queue.runnable(11.0)[0][0] is queue.entries["new"]
 
 
 def test_equal_leads_go_in_the_order_of_arrival() -> None:
     queue = scheduler(first=FakeStream(), second=FakeStream())
-    assert queue.choose(1.0)[0] is queue.entries["first"]
+    assert queue.runnable(1.0)[0][0] is queue.entries["first"]
 
 
 def test_without_credit_a_request_does_not_run() -> None:
     queue = scheduler(only=FakeStream())
     queue.entries["only"].granted = 100
     queue.entries["only"].made(100, RATE, now=1.0)
-    assert queue.choose(1.0) == (None, None)
+    assert queue.runnable(1.0) == ([], None)
     queue.entries["only"].granted = 101
-    assert queue.choose(1.0)[0] is queue.entries["only"]
+    assert queue.runnable(1.0)[0][0] is queue.entries["only"]
 
 
 def test_a_request_that_waits_for_text_does_not_run() -> None:
-    assert scheduler(only=FakeStream(None)).choose(1.0) == (None, None)
+    assert scheduler(only=FakeStream(None)).runnable(1.0) == ([], None)
 
 
 def test_the_next_wake_is_the_earliest_of_those_not_ready_yet() -> None:
-    assert scheduler(a=FakeStream(7.0), b=FakeStream(5.0), c=FakeStream(None)).choose(1.0) == (None, 5.0)
+    assert scheduler(a=FakeStream(7.0), b=FakeStream(5.0), c=FakeStream(None)).runnable(1.0) == ([], 5.0)
 
 
 def test_a_step_without_output_lets_the_others_run_first() -> None:
     queue = scheduler(silent=FakeStream(), other=FakeStream())
     queue.entries["silent"].made_nothing(now=1.0)
-    assert queue.choose(1.0)[0] is queue.entries["other"]
+    assert queue.runnable(1.0)[0][0] is queue.entries["other"]
 
 
 def test_a_request_that_could_run_but_makes_nothing_is_stalled() -> None:
     """S55: the watchdog is per request and counts only the time in which it was runnable."""
     queue = scheduler(silent=FakeStream(), waiting=FakeStream(None))
-    queue.choose(1.0)
+    queue.runnable(1.0)
     assert queue.stalled(30.9, 30.0) == []
     assert queue.stalled(31.0, 30.0) == [queue.entries["silent"]]
     assert queue.oldest_runnable_s(31.0) == 30.0
@@ -79,9 +79,9 @@ def test_a_request_that_could_run_but_makes_nothing_is_stalled() -> None:
 
 def test_a_request_without_credit_is_not_stalled() -> None:
     queue = scheduler(only=FakeStream())
-    queue.choose(1.0)
+    queue.runnable(1.0)
     queue.entries["only"].granted = 0
-    queue.choose(2.0)
+    queue.runnable(2.0)
     assert queue.stalled(100.0, 30.0) == []
 
 
@@ -89,6 +89,6 @@ def test_behind_is_how_late_the_most_starved_runnable_request_is() -> None:
     queue = scheduler(a=FakeStream(), b=FakeStream())
     queue.entries["a"].made(1000, RATE, now=0.0)
     queue.entries["b"].made(3000, RATE, now=0.0)
-    queue.choose(4.0)
+    queue.runnable(4.0)
     assert queue.behind_s(4.0) == 3.0
     assert queue.behind_s(0.5) == 0.0
