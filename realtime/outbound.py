@@ -39,6 +39,18 @@ class Transport(Protocol):
     def abort(self) -> None: ...
 
 
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """The clock of an event loop."""
+
+    def time(self) -> float: ...
+
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> Timer: ...
+
+
 class Outbound:
     """`take` gives the next frame, `sent` is called when it was written, `stalled` when the transport has sent
     nothing of what it has for `write_stall_s`. `nudge` says that `take` may have something.
@@ -55,6 +67,7 @@ class Outbound:
         stalled: Callable[[], None],
         write_stall_s: float,
         close_wait_s: float,
+        timers: Timers | None = None,
     ) -> None:
         self._transport = transport
         self._take = take
@@ -62,14 +75,14 @@ class Outbound:
         self._stalled = stalled
         self._write_stall_s = write_stall_s
         self._close_wait_s = close_wait_s
-        self._loop = asyncio.get_running_loop()
+        self._timers = timers or asyncio.get_running_loop()
         self._work = asyncio.Event()
         self._ping_due = False
         self._pong: bytes | None = None
         self._buffered = 0
         self._progress_s = 0.0
-        self._look_timer: asyncio.TimerHandle | None = None
-        self._abort_timer: asyncio.TimerHandle | None = None
+        self._look_timer: Timer | None = None
+        self._abort_timer: Timer | None = None
         self.ended = False
 
     async def run(self) -> None:
@@ -120,7 +133,7 @@ class Outbound:
             self._transport.write_close(code, _shortened(reason))
         except ConnectionError:
             return
-        self._abort_timer = self._loop.call_later(self._close_wait_s, self._transport.abort)
+        self._abort_timer = self._timers.call_later(self._close_wait_s, self._transport.abort)
 
     def abandon(self) -> None:
         """Abort the connection, unless `end` has begun to end it."""
@@ -151,7 +164,7 @@ class Outbound:
 
     async def _drained(self) -> None:
         self._buffered = self._transport.buffered_bytes
-        self._progress_s = self._loop.time()
+        self._progress_s = self._timers.time()
         self._watch()
         try:
             await self._transport.drained()
@@ -160,11 +173,11 @@ class Outbound:
                 self._look_timer.cancel()
 
     def _watch(self) -> None:
-        self._look_timer = self._loop.call_later(self._write_stall_s / _STALL_CHECKS, self._look)
+        self._look_timer = self._timers.call_later(self._write_stall_s / _STALL_CHECKS, self._look)
 
     def _look(self) -> None:
         """Has the peer read anything of a large frame since the last look? Then it is slow, not stalled."""
-        now_s, buffered = self._loop.time(), self._transport.buffered_bytes
+        now_s, buffered = self._timers.time(), self._transport.buffered_bytes
         if buffered < self._buffered:
             self._progress_s = now_s
         self._buffered = buffered
