@@ -11,6 +11,7 @@ from aiohttp import web
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.realtime.handshake import can_be_told, is_websocket, refuse_socket
 from streamsynth.realtime.http_errors import error_response, from_aiohttp
+from streamsynth.realtime.http_writer import break_off
 from streamsynth.realtime.keys import AUTH, CALLER, METRICS, OPEN_PATHS, REQUEST_ID, ROUTE
 
 logger = logging.getLogger(__name__)
@@ -84,10 +85,8 @@ def _preflight(request: web.Request) -> web.Response:
 async def _refuse(request: web.Request, error: StreamSynthError) -> web.StreamResponse:
     request.app[METRICS].refused(error.code)
     if request.writer.output_size > 0:
-        # A clean end would pass for a whole answer, so the client must see the connection break.
         logger.warning("request %s ended after its first byte: %s", request[REQUEST_ID], error.code.value)
-        if request.transport is not None:
-            request.transport.abort()
+        break_off(request)
         raise ConnectionResetError(error.code.value)
     if can_be_told(request):
         return await refuse_socket(request, error)

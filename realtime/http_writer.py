@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Awaitable, Mapping
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from streamsynth.errors import ErrorCode, StreamSynthError
 
 _BUFFER_BYTES = 16 * 1024
 _WRITE_BYTES = 16 * 1024  # even: every write holds whole samples
+
+
+def break_off(request: web.BaseRequest) -> None:
+    """End an answer that has begun and cannot be finished, so that no client takes it for a whole one."""
+    transport = request.transport
+    if transport is None:
+        return
+    if request.version < HttpVersion11:
+        # Its body ends with the connection: only a reset tells a broken end from a good one.
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 class AudioWriter:

@@ -16,7 +16,7 @@ from streamsynth.codecs import CONTENT_TYPES, EncodingQueue, open_encoder
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.observe.metrics import Metrics, Surface, UtteranceMeter
 from streamsynth.realtime.http_errors import error_object
-from streamsynth.realtime.http_writer import AudioWriter
+from streamsynth.realtime.http_writer import AudioWriter, break_off
 from streamsynth.realtime.keys import ADMISSION, CALLER, DRAINING, LIMITS, METRICS, REQUEST_ID, RUNTIME
 from streamsynth.realtime.speech_body import Delivery, SpeechBody, parse_speech_body, read_body
 from streamsynth.realtime.spoken_bytes import Piece, SpokenBytes
@@ -41,8 +41,8 @@ async def create_speech(request: web.Request) -> web.StreamResponse:
     assert task is not None
 
     def end_now() -> None:
-        if request.writer.output_size > 0 and request.transport is not None:
-            request.transport.abort()
+        if request.writer.output_size > 0:
+            break_off(request)
         else:
             task.cancel()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import io
 import json
 import struct
@@ -47,6 +48,16 @@ def decode(data: bytes, *, sample_rate: int = 24_000) -> npt.NDArray[np.int16]:
         frames = [out for frame in container.decode(audio=0) for out in resampler.resample(frame)]
         frames += resampler.resample(None)
     return np.concatenate([frame.to_ndarray()[0] for frame in frames])
+
+
+def address(server: ServerProcess) -> tuple[str, int]:
+    host, port = server.url.removeprefix("http://").split(":")
+    return host, int(port)
+
+
+def request(body: bytes, *, version: bytes = b"1.1") -> bytes:
+    head = b"POST /v1/audio/speech HTTP/%b\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+    return head % (version, len(body)) + body
 
 
 def events(body: bytes) -> list[dict[str, Any]]:
@@ -142,11 +153,8 @@ async def test_first_audio_leaves_while_the_rest_is_not_yet_made(
 async def test_every_write_holds_whole_samples(http: aiohttp.ClientSession, server: ServerProcess) -> None:
     """S7: no HTTP chunk ends in the middle of a sample, whatever the engine's chunks are."""
     body = json.dumps({"input": TEXT, "response_format": "pcm", "speed": 1.37}).encode()
-    host, port = server.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(
-        b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    )
+    reader, writer = await asyncio.open_connection(*address(server))
+    writer.write(request(body))
     await reader.readuntil(b"\r\n\r\n")
     sizes = []
     while size := int(await reader.readline(), 16):
@@ -263,6 +271,17 @@ async def test_a_failure_after_the_first_byte_breaks_the_connection(http: aiohtt
             await answer.read()
 
 
+async def test_a_failure_after_the_first_byte_resets_an_old_connection(server: ServerProcess) -> None:
+    """HTTP/1.0 bodies end with the connection, so a close would pass for the end of the speech."""
+    for text, broken in (("{fail 8} a much longer text", True), ("abcd", False)):
+        reader, writer = await asyncio.open_connection(*address(server))
+        writer.write(request(json.dumps({"input": text, "response_format": "pcm"}).encode(), version=b"1.0"))
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.0 200 ")
+        with pytest.raises(ConnectionResetError) if broken else contextlib.nullcontext():
+            assert len(await reader.read()) == 2 * 4 * SAMPLES_PER_CHARACTER
+        writer.close()
+
+
 @pytest.mark.parametrize("name", FORMATS)
 async def test_a_failure_after_the_first_event_is_an_event(http: aiohttp.ClientSession, name: str) -> None:
     """S71: an error is never text inside audio, and the answer ends well-formed."""
@@ -277,11 +296,9 @@ async def test_a_client_that_leaves_ends_its_speech(http: aiohttp.ClientSession,
     """S25, S32, S33: before the first chunk and after it, the worker lets go and nothing is left."""
     for directive in ("{stall 0}", "{stall 5}", "{delay 20}"):
         before = await until_metrics(http, quiet)
-        host, port = server.url.removeprefix("http://").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
+        reader, writer = await asyncio.open_connection(*address(server))
         body = json.dumps({"input": directive + "x" * 5000, "response_format": "pcm"}).encode()
-        head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
-        writer.write(head + body)
+        writer.write(request(body))
         await until_metrics(http, lambda values: values["streamsynth_live_flows"] == 1)
         if directive != "{stall 0}":
             await reader.readuntil(b"\r\n\r\n")
@@ -306,13 +323,10 @@ async def test_a_client_that_leaves_does_not_disturb_the_others(http: aiohttp.Cl
 
 async def test_a_client_that_reads_nothing_is_cut_off(http: aiohttp.ClientSession, server: ServerProcess) -> None:
     """S36: its speech stops on its own credit, and after the stall limit its connection ends."""
-    host, port = server.url.removeprefix("http://").split(":")
     before = await until_metrics(http, quiet)
-    reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+    reader, writer = await asyncio.open_connection(*address(server), limit=1024)
     body = json.dumps({"input": "x" * 50_000, "response_format": "pcm"}).encode()
-    writer.write(
-        b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    )
+    writer.write(request(body))
     stalled = 'streamsynth_refused_total{code="stalled_reader"}'
     await until_metrics(http, lambda values: values.get(stalled, 0) == before.get(stalled, 0) + 1)
     after = await until_metrics(http, quiet)
