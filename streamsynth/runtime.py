@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import logging
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,21 +52,19 @@ class RuntimeStatistics:
 class SpeechFlow:
     """One utterance being made. Reading it with `receive` is what lets the worker make more."""
 
-    def __init__(self, number: int, pipeline: Pipeline, stage: WorkerStage, request: SpeechRequest) -> None:
+    def __init__(
+        self, number: int, pipeline: Pipeline, stages: Mapping[str, WorkerStage], request: SpeechRequest
+    ) -> None:
         self.id = f"utt-{number:x}-{secrets.token_hex(4)}"
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._traits = pipeline.speech
         self._characters = 0
         self._samples = 0
         self._cancelled = False
-        self._making = StageRequest(stage, number, request.to_wire())
-        lead = max(1, round(stage.deployment.lead_seconds * pipeline.speech.sample_rate))
+        self._making = _reserve(number, stages.values(), request)
         self._flow = Flow(
-            [Node(stage.name, self._making.run)],
-            [
-                Wire(source="text", target=stage.name, capacity=MAX_TEXT_CHARACTERS, cost=len),
-                Wire(source=stage.name, target="audio", capacity=lead, cost=lambda chunk: chunk.units),
-            ],
+            [Node(name, making.run) for name, making in zip(stages, self._making, strict=True)],
+            _wires(pipeline, stages),
         )
         self._flow.outcome.add_done_callback(self._finish)
 
@@ -114,8 +112,9 @@ class SpeechFlow:
         self._flow.cancel()
 
     async def idle(self) -> None:
-        """Return when the worker holds nothing of this utterance any more, at most one step after its end."""
-        await self._making.idle.wait()
+        """Return when the workers hold nothing of this utterance any more, at most one step after its end."""
+        for making in self._making:
+            await making.idle.wait()
 
     def lead(self) -> EdgeStatistics:
         """What has been made and not yet received, in samples."""
@@ -138,7 +137,8 @@ class SpeechFlow:
         )
 
     def _finish(self, future: asyncio.Future[End]) -> None:
-        self._making.settle()
+        for making in self._making:
+            making.settle()
         end = future.result()
         error = end.error
         # What was made: the reader may not have come to all of it yet.
@@ -148,13 +148,44 @@ class SpeechFlow:
         self.outcome.set_result(
             Outcome(
                 status=end.status,
-                finish_reason=self._making.finish_reason if end.status is Status.COMPLETED else None,
+                finish_reason=self._finish_reason() if end.status is Status.COMPLETED else None,
                 error=error,
                 samples=samples,
                 input_tokens=self._characters,
                 output_tokens=-(-samples // self._traits.token_samples),
             )
         )
+
+    def _finish_reason(self) -> str:
+        reasons = {making.finish_reason for making in self._making}
+        return "length" if "length" in reasons else "stop"
+
+
+def _reserve(number: int, stages: Iterable[WorkerStage], request: SpeechRequest) -> list[StageRequest]:
+    """A place in every stage, or the error of the first that has none and no place anywhere."""
+    reserved: list[StageRequest] = []
+    with contextlib.ExitStack() as undo:
+        for stage in stages:
+            making = StageRequest(stage, number, request.to_wire())
+            undo.callback(making.settle)
+            reserved.append(making)
+        undo.pop_all()
+    return reserved
+
+
+def _wires(pipeline: Pipeline, stages: Mapping[str, WorkerStage]) -> list[Wire]:
+    """The text goes to each stage that declares no input; what the output stage makes goes to the reader."""
+    wires = [
+        Wire(source="text", target=stage.name, capacity=MAX_TEXT_CHARACTERS, cost=len)
+        for stage in pipeline.stages
+        if not stage.inputs
+    ]
+    links = [(source, stage.name) for stage in pipeline.stages for source in stage.inputs]
+    for source, target in [*links, (pipeline.output, "audio")]:
+        deployment = stages[source].deployment
+        lead = max(1, round(deployment.lead_seconds * deployment.stage.rate))
+        wires.append(Wire(source=source, target=target, capacity=lead, cost=lambda chunk: chunk.units))
+    return wires
 
 
 class Runtime:
@@ -204,10 +235,10 @@ class Runtime:
             known = ", ".join(self.models)
             raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, f"no model {model!r}; there are: {known}", param="model")
         pipeline = self.models[model]
-        stage = self._stages[f"{model}.{pipeline.output}"]
+        stages = {stage.name: self._stages[f"{model}.{stage.name}"] for stage in pipeline.stages}
         if request.seed is None:
             request = replace(request, seed=secrets.randbits(63))
-        flow = SpeechFlow(next(self._numbers), pipeline, stage, request)
+        flow = SpeechFlow(next(self._numbers), pipeline, stages, request)
         self._flows.add(flow)
         flow.outcome.add_done_callback(lambda _: self._flows.discard(flow))
         return flow

@@ -10,10 +10,12 @@ from typing import Any
 
 from streamsynth.config.concerns import OWNERS
 from streamsynth.errors import invalid_value
+from streamsynth.graph.chunk import Unit
 from streamsynth.speech import SpeechTraits
 
 
 class StageKind(StrEnum):
+    AUTOREGRESSIVE = "autoregressive"
     GENERATION = "generation"
 
 
@@ -25,7 +27,8 @@ class Stage:
     arguments (a deploy file may override the options that are declared here, and no others). An option declared as
     UNSET is not sent unless somebody sets it: the engine's own default stands. `settings` are values of the fields in
     `config.concerns` that suit this model better than the general defaults. `inputs` are the names of the stages it
-    reads from; a stage without inputs reads the request's text.
+    reads from; a stage without inputs reads the request's text. `unit` is what its output counts, `rate` how many of
+    them make a second.
     """
 
     name: str
@@ -34,6 +37,8 @@ class Stage:
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
+    unit: Unit = Unit.SAMPLE
+    rate: int = 24_000
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():

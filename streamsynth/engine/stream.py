@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import numpy.typing as npt
 
 from streamsynth.errors import StreamSynthError
+from streamsynth.graph.chunk import Chunk
 
 
 class Interrupted(Exception):
@@ -18,34 +18,30 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Emission:
-    """What one step made: mono float32 audio of shape (units,), full scale 1.0, at `sample_rate` Hz.
+    """What one step made: media of shape (units, ...) at `rate` units a second.
 
+    Audio is mono float32 of shape (units,), full scale 1.0, `rate` in Hz; codec frames are integers (units, codebooks).
     `segment` counts the containers that the request's granularity asks for (always 0 under "none"). `segment_text`, the
     words that the segment speaks, is given with the segment's first emission. `segment_final` marks a segment's last
-    emission and `final` the stream's; either may carry zero samples. `finish_reason` ("stop" or "length") goes with
-    `final`.
+    emission and `final` the stream's; either may carry zero units. `finish_reason` ("stop" or "length") goes with
+    `final`. `consumed` counts the input units used up so far, where another stage feeds this one.
     """
 
-    samples: npt.NDArray[np.float32]
-    sample_rate: int
+    media: npt.NDArray[Any]
+    rate: int
     segment: int = 0
     segment_text: str | None = None
     segment_final: bool = False
     final: bool = False
     finish_reason: str = "stop"
+    consumed: int = 0
 
 
 class Stream(Protocol):
     """One request inside a worker. All methods but `interrupt` are called from the step loop's thread."""
 
-    def push(self, text: str) -> None:
-        """Append text, byte-exact."""
-
-    def finish(self) -> None:
-        """No more text will come."""
-
     def wake_at(self) -> float | None:
-        """When `step` can do something: a `time.monotonic()` value (past: at once), or None while it waits for text."""
+        """When `step` can do something: a `time.monotonic()` value (past: at once); None while input is missing."""
 
     def step(self) -> Emission | None:
         """Do one bounded piece of work. None: nothing to send yet. Raises StreamSynthError to fail the request.
@@ -58,6 +54,23 @@ class Stream(Protocol):
 
     def close(self) -> None:
         """Give everything back; called exactly once, however the request ended."""
+
+
+class TextStream(Stream, Protocol):
+    """A request of a stage that reads text."""
+
+    def push(self, text: str) -> None:
+        """Append text, byte-exact."""
+
+    def finish(self) -> None:
+        """No more text will come."""
+
+
+class MediaStream(Stream, Protocol):
+    """A request of a stage that reads what another stage makes."""
+
+    def feed(self, chunk: Chunk) -> None:
+        """Take the next chunk; nothing comes after one that is `final`."""
 
 
 class Engine(Protocol):

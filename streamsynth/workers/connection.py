@@ -33,10 +33,35 @@ class WorkerRequest:
         self._granted = output.granted
         self._coalesce = max(1, output.statistics().capacity // 16)
         self._made = 0
+        self._consumed = 0
+        self._room = asyncio.Event()
         self._without_credit_since: float | None = None
 
     def push(self, text: str) -> None:
         self._connection.send(wire.Text(self.address, text))
+
+    def feed(self, chunk: Chunk) -> None:
+        """Pass on what another stage made. Raises ValueError if it is too large for a frame."""
+        array = np.ascontiguousarray(chunk.array)
+        sent = wire.Array(array.dtype.str, array.shape, inline=array.tobytes(), nbytes=array.nbytes)
+        self._connection.send(
+            wire.Feed(
+                self.address,
+                first_unit=chunk.first_unit,
+                units=chunk.units,
+                unit=chunk.unit,
+                rate=chunk.rate,
+                array=sent,
+                marks=chunk.marks,
+                final=chunk.final,
+            )
+        )
+
+    async def wait_until_consumed(self, units: int) -> None:
+        """Return when the worker has used up this many units of its input. The request may end before that."""
+        while self._consumed < units:
+            self._room.clear()
+            await self._room.wait()
 
     def finish(self) -> None:
         self._connection.send(wire.Finish(self.address))
@@ -53,9 +78,12 @@ class WorkerRequest:
         self._connection.abandon(self)
         self._count_wait()
 
-    def deliver(self, chunk: Chunk) -> bool:
+    def deliver(self, chunk: Chunk, consumed: int) -> bool:
         """False if nobody wants it. The edge cannot be full: the worker steps only while it has credit."""
         self._made += chunk.units
+        if consumed > self._consumed:
+            self._consumed = consumed
+            self._room.set()
         if self._made >= self._granted and not chunk.final:
             self._without_credit_since = monotonic()
         try:
@@ -71,10 +99,10 @@ class WorkerRequest:
 
 
 class WorkerConnection(asyncio.Protocol):
-    """Talks to one worker. `on_beat` and `on_lost` are called on the loop; `on_lost` exactly once."""
+    """Talks to one worker, whose outputs count `unit`. `on_beat` and `on_lost` run on the loop, the latter once."""
 
     def __init__(
-        self, memory: MemoryReader, *, on_beat: Callable[[wire.Beat], None], on_lost: Callable[[], None]
+        self, memory: MemoryReader, unit: Unit, *, on_beat: Callable[[wire.Beat], None], on_lost: Callable[[], None]
     ) -> None:
         self.ready: asyncio.Future[wire.Ready] = asyncio.get_running_loop().create_future()
         self.ready.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -82,6 +110,7 @@ class WorkerConnection(asyncio.Protocol):
         self.credit_wait_s = 0.0
         """How long requests, all together, could not step because nobody read what they had made."""
         self._memory = memory
+        self._unit = unit
         self._on_beat = on_beat
         self._on_lost = on_lost
         self._splitter = wire.FrameSplitter()
@@ -162,11 +191,12 @@ class WorkerConnection(asyncio.Protocol):
                 array=np.array(self._memory.view(message.array)),
                 first_unit=message.first_unit,
                 units=message.units,
-                unit=Unit.SAMPLE,
+                unit=self._unit,
                 rate=message.rate,
                 final=message.final,
                 marks=message.marks,
-            )
+            ),
+            message.consumed,
         )
         if message.array.offset is not None:
             self.send(wire.Release((message.array.offset,)))

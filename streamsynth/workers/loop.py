@@ -15,12 +15,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeAlias, cast
 
 import msgspec
+import numpy as np
 
 from streamsynth.engine.scheduler import Entry, Scheduler
-from streamsynth.engine.stream import BatchEngine, Emission, Engine, Interrupted
+from streamsynth.engine.stream import BatchEngine, Emission, Engine, Interrupted, MediaStream, TextStream
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.graph.chunk import Chunk, Unit
 from streamsynth.workers import wire
 from streamsynth.workers.shared import MemoryWriter
 
@@ -91,7 +94,7 @@ class _OutputSender(threading.Thread):
         self._memory = memory
 
     def put(self, message: wire.ToServer, emission: Emission | None = None) -> None:
-        """Queue a message; `emission` supplies the samples of an Output. Blocks while MAX_UNSENT_OUTPUTS are unsent."""
+        """Queue a message; `emission` supplies the media of an Output. Blocks while MAX_UNSENT_OUTPUTS are unsent."""
         self._outputs.put((message, emission))
 
     def run(self) -> None:
@@ -99,7 +102,7 @@ class _OutputSender(threading.Thread):
             while (item := self._outputs.get()) is not None:
                 message, emission = item
                 if emission is not None:
-                    message = msgspec.structs.replace(message, array=self._memory.store(emission.samples))
+                    message = msgspec.structs.replace(message, array=self._memory.store(emission.media))
                 self._connection.sendall(wire.encode(message))
         except OSError:
             self._drain()  # The server is gone: let the step loop go on until the reader ends it.
@@ -162,7 +165,7 @@ class StepLoop:
                     self._open(command)
                 case wire.Stop():
                     self._stopping = True
-                case wire.Text() | wire.Finish() | wire.Grant() | wire.Cancel():
+                case wire.Text() | wire.Feed() | wire.Finish() | wire.Grant() | wire.Cancel():
                     # A command for a request that has ended crossed its Ended on the way.
                     entry = self._scheduler.entries.get(command.address)
                     if entry is not None:
@@ -178,13 +181,16 @@ class StepLoop:
             return
         self._scheduler.add(Entry(command.address, stream, command.granted))
 
-    def _apply(self, entry: Entry[wire.Address], command: wire.Text | wire.Finish | wire.Grant | wire.Cancel) -> None:
+    def _apply(self, entry: Entry[wire.Address], command: _ForRequest) -> None:
         try:
             match command:
+                # What a stage reads is what its pipeline declares: text or media, never both.
                 case wire.Text():
-                    entry.stream.push(command.text)
+                    cast(TextStream, entry.stream).push(command.text)
                 case wire.Finish():
-                    entry.stream.finish()
+                    cast(TextStream, entry.stream).finish()
+                case wire.Feed():
+                    cast(MediaStream, entry.stream).feed(_chunk(command))
                 case wire.Grant():
                     entry.granted = max(entry.granted, command.granted)
                 case wire.Cancel():
@@ -244,9 +250,18 @@ class StepLoop:
             marks["segment_text"] = emission.segment_text
         if emission.segment_final:
             marks["segment_final"] = True
-        units = len(emission.samples)
-        output = wire.Output(entry.key, entry.produced, units, emission.sample_rate, _NO_ARRAY, marks, emission.final)
-        entry.made(units, emission.sample_rate, now)
+        units = len(emission.media)
+        output = wire.Output(
+            entry.key,
+            first_unit=entry.produced,
+            units=units,
+            rate=emission.rate,
+            array=_NO_ARRAY,
+            marks=marks,
+            final=emission.final,
+            consumed=emission.consumed,
+        )
+        entry.made(units, emission.rate, now)
         self._sender.put(output, emission)
         if emission.final:
             self._end(entry, emission.finish_reason)
@@ -278,6 +293,14 @@ class StepLoop:
                 counters=self._engine.counters(),
             )
         )
+
+
+_ForRequest: TypeAlias = wire.Text | wire.Feed | wire.Finish | wire.Grant | wire.Cancel
+
+
+def _chunk(fed: wire.Feed) -> Chunk:
+    array = np.frombuffer(fed.array.inline or b"", fed.array.dtype).reshape(fed.array.shape)
+    return Chunk(array, fed.first_unit, fed.units, Unit(fed.unit), fed.rate, fed.final, fed.marks)
 
 
 _NO_ARRAY = wire.Array("<f4", (0,), inline=b"")

@@ -8,14 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamsynth.config.deployment import StageDeployment
+from streamsynth.graph.chunk import Chunk
+from streamsynth.graph.edge import ReceiveEnd
 from streamsynth.graph.flow import Ports
 from streamsynth.workers import wire
+from streamsynth.workers.connection import WorkerRequest
 from streamsynth.workers.launchers import Launcher
 from streamsynth.workers.slots import Slots
 from streamsynth.workers.supervisor import Supervisor, WorkerSpec
 
 STALLED_PROGRESS_S = 5.0
 """A worker with a runnable request that made nothing for this long is not ready, whatever its heartbeat says."""
+
+
+MEDIA_AHEAD_S = 1.0
+"""How much of another stage's media a worker may hold unused."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +51,7 @@ class WorkerStage:
             stage=name,
             engine=deployment.stage.engine,
             options=deployment.options,
+            unit=deployment.stage.unit,
             threads=deployment.threads,
             start_timeout_s=deployment.start_timeout_s,
             heartbeat_timeout_s=deployment.heartbeat_timeout_s,
@@ -92,23 +100,19 @@ class StageRequest:
         self._ticket = stage.slots.reserve()
 
     async def run(self, ports: Ports) -> None:
-        """Feed the one input, text, to the worker, whose chunks go straight to the one output.
+        """Feed the one input, text or media, to the worker, whose chunks go straight to the one output.
 
+        Media goes in at most MEDIA_AHEAD_S ahead of what the worker has used, so that its maker feels the backpressure.
         Returns when the worker has ended the request. Cancelled, it tells the worker to stop and does not wait for it.
         """
-        (text,) = ports.inputs.values()
+        (source,) = ports.inputs.values()
         (output,) = ports.outputs.values()
         await self._ticket.wait()
         request = self._stage.supervisor.connection.open(self._session, 0, self._request, output)
         self._entered = True
         request.ended.add_done_callback(lambda _: self._become_idle())
 
-        async def pump_text() -> None:
-            async for piece in text:
-                request.push(piece)
-            request.finish()
-
-        pump = asyncio.create_task(pump_text())
+        pump = asyncio.create_task(_pump(source, request))
         try:
             self.finish_reason = (await asyncio.shield(request.ended)).finish_reason
         finally:
@@ -126,3 +130,18 @@ class StageRequest:
         """The slot is free when the worker has let go of the request, not when we stopped caring."""
         self._ticket.release()
         self.idle.set()
+
+
+async def _pump(source: ReceiveEnd[Any], request: WorkerRequest) -> None:
+    reads_text = True
+    fed = 0
+    async for piece in source:
+        if isinstance(piece, Chunk):
+            reads_text = False
+            request.feed(piece)
+            fed += piece.units
+            await request.wait_until_consumed(fed - round(MEDIA_AHEAD_S * piece.rate))
+        else:
+            request.push(piece)
+    if reads_text:
+        request.finish()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.graph.chunk import Unit
 from streamsynth.workers import wire
 from streamsynth.workers.connection import WorkerConnection
 from streamsynth.workers.launchers import Launched, Launcher
@@ -36,6 +37,7 @@ class WorkerSpec:
     stage: str
     engine: str
     options: Mapping[str, Any]
+    unit: Unit = Unit.SAMPLE
     threads: int = 1
     start_timeout_s: float = 60.0
     heartbeat_timeout_s: float = 15.0
@@ -140,7 +142,7 @@ class Supervisor:
         os.close(launched.memory)
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
-            lambda: WorkerConnection(reader, on_beat=self._take_beat, on_lost=self._take_loss),
+            lambda: WorkerConnection(reader, spec.unit, on_beat=self._take_beat, on_lost=self._take_loss),
             sock=launched.connection,
         )
         connection.send(

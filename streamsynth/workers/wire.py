@@ -64,6 +64,19 @@ class Text(msgspec.Struct, frozen=True, array_like=True, tag="text"):
     text: str
 
 
+class Feed(msgspec.Struct, frozen=True, array_like=True, tag="feed"):
+    """A chunk that another stage made, its array always inline. The last one is `final`; no Finish follows it."""
+
+    address: Address
+    first_unit: int
+    units: int
+    unit: str
+    rate: int
+    array: Array
+    marks: dict[str, Any]
+    final: bool
+
+
 class Finish(msgspec.Struct, frozen=True, array_like=True, tag="finish"):
     address: Address
 
@@ -101,7 +114,10 @@ class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag="start_faile
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True, tag="output"):
-    """`units` units of the request's media from `first_unit` on, at `rate` units a second."""
+    """`units` units of the request's media from `first_unit` on, at `rate` units a second.
+
+    `consumed` is how many units of its input the request has used up by now: the credit of whoever feeds it.
+    """
 
     address: Address
     first_unit: int
@@ -110,6 +126,7 @@ class Output(msgspec.Struct, frozen=True, array_like=True, tag="output"):
     array: Array
     marks: dict[str, Any]
     final: bool
+    consumed: int = 0
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
@@ -134,7 +151,7 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
     counters: dict[str, int]
 
 
-ToWorker: TypeAlias = Start | Open | Text | Finish | Grant | Cancel | Release | Stop
+ToWorker: TypeAlias = Start | Open | Text | Feed | Finish | Grant | Cancel | Release | Stop
 ToServer: TypeAlias = Ready | StartFailed | Output | Ended | Beat
 
 _encoder = msgspec.msgpack.Encoder()

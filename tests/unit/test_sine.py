@@ -38,7 +38,7 @@ def play(pieces: list[str], granularity: Granularity = Granularity.NONE, **field
 
 
 def spoken(emissions: list[Emission]) -> np.ndarray:
-    return np.concatenate([emission.samples for emission in emissions])
+    return np.concatenate([emission.media for emission in emissions])
 
 
 @given(st.lists(st.text(alphabet="ab. {fail}3", max_size=12), max_size=6))
@@ -68,7 +68,7 @@ def test_under_none_there_is_one_segment() -> None:
 @pytest.mark.parametrize("granularity", list(Granularity))
 def test_what_cannot_be_spoken_has_no_samples_and_no_segment(granularity: Granularity) -> None:
     (only,) = play(["... "], granularity)
-    assert (len(only.samples), only.final, only.segment_text, only.segment_final) == (0, True, None, False)
+    assert (len(only.media), only.final, only.segment_text, only.segment_final) == (0, True, None, False)
 
 
 def test_speed_divides_the_length() -> None:
