@@ -77,19 +77,15 @@ class ServerProcess:
         return _descendants(self.pid)
 
     def stop(self, timeout_s: float = 20.0) -> int:
-        """Ask it to stop (SIGTERM), wait, and return its exit status; kills what is left after `timeout_s`."""
-        if not self._log.closed:
-            workers = _open_pidfds(self.worker_pids())
-            if self.running:
-                self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self.orphans += _reap(workers, 5.0)
-            self._log.close()
-        return self._process.returncode
+        """Ask it to end (SIGTERM) and `wait`. Idempotent."""
+        workers = _open_pidfds(self.worker_pids())
+        if self.running:
+            self._process.send_signal(signal.SIGTERM)
+        return self._see_off(workers, timeout_s)
+
+    def wait(self, timeout_s: float = 20.0) -> int:
+        """Its exit status once it has ended; kills what is left of it after `timeout_s`."""
+        return self._see_off(_open_pidfds(self.worker_pids()), timeout_s)
 
     def kill(self) -> int:
         """SIGKILL, as in a crash. Waits until the workers have ended too; `log` stays readable until `stop`."""
@@ -97,6 +93,16 @@ class ServerProcess:
         self._process.kill()
         status = self._process.wait()
         self.orphans += _reap(workers, 5.0)
+        return status
+
+    def _see_off(self, workers: list[int], timeout_s: float) -> int:
+        try:
+            status = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        self.orphans += _reap(workers, 5.0)
+        self._log.close()
         return status
 
     def __enter__(self) -> Self:
