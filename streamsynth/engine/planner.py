@@ -31,7 +31,6 @@ class Gang:
     """The rows of one request. Its owner appends to all rows at once; the planner alone touches pages."""
 
     rows: Sequence[Row]
-    preemptions: int = 0
 
     @property
     def holds_pages(self) -> bool:
@@ -72,6 +71,11 @@ class Planner:
         self._max_rows = max_rows
         self._max_tokens = max_tokens
         self._holders: dict[int, Gang] = {}
+        self.preemptions = 0
+
+    @property
+    def free_pages(self) -> int:
+        return self._pool.available
 
     def check_fits(self, lengths: Sequence[int]) -> None:
         """Raise INVALID_VALUE if rows that grow to these lengths can never be in the pool, or in a step, together."""
@@ -184,6 +188,6 @@ class Planner:
             if need <= self._pool.available:
                 break
             if victim is not gang and id(victim) not in stepping:
-                victim.preemptions += 1
+                self.preemptions += 1
                 self.release(victim)
         return need <= self._pool.available

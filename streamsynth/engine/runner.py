@@ -56,22 +56,26 @@ class Drawing:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class FrameGang(Gang):
-    """A gang with what it says: each row's input positions, int64 (length, width), and the frames drawn so far."""
+    """A gang with what it says: each row's input positions, int64 (length, width).
+
+    `drawn` counts its frames; `first_frame` is where the noise of the first of them stands in the request's.
+    """
 
     inputs: list[Tensor]
     drawing: Drawing
-    frames: int = 0
+    first_frame: int = 0
+    drawn: int = 0
 
     @classmethod
-    def of(cls, prompts: Sequence[Tensor], drawing: Drawing, page_size: int) -> FrameGang:
-        """A request that has drawn nothing; pages of equal beginnings will be shared with others."""
+    def of(cls, prompts: Sequence[Tensor], drawing: Drawing, page_size: int, first_frame: int = 0) -> FrameGang:
+        """A gang that has drawn nothing; pages of equal beginnings will be shared with others."""
         rows = [Row(len(prompt), _prefix_keys(prompt, page_size)) for prompt in prompts]
-        return cls(rows=rows, inputs=list(prompts), drawing=drawing)
+        return cls(rows=rows, inputs=list(prompts), drawing=drawing, first_frame=first_frame)
 
     def append(self, position: Tensor) -> None:
         """Take a drawn frame as the next input position (width,) of every row."""
         self.inputs = [torch.cat((inputs, position[None])) for inputs in self.inputs]
-        self.frames += 1
+        self.drawn += 1
         self.extend()
 
 
@@ -133,7 +137,7 @@ class Runner:
             hidden,
             SamplingBatch.of([gang.drawing.first for gang in gangs], self._device),
             SamplingBatch.of([gang.drawing.rest for gang in gangs], self._device),
-            torch.tensor([gang.frames for gang in gangs], device=self._device),
+            torch.tensor([gang.first_frame + gang.drawn for gang in gangs], device=self._device),
             torch.tensor([gang.drawing.scale for gang in gangs], device=self._device),
             self._caches[rows],
         )

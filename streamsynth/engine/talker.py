@@ -1,0 +1,239 @@
+"""The engine of an autoregressive stage: many requests in one batch, each a sequence of passages that are spoken in turn.
+
+What a passage says, how it is prompted and when it has ended is the model family's; pages, batches and credit are here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from streamsynth.engine.planner import Planner, Row
+from streamsynth.engine.runner import Drawing, FrameGang, Runner
+from streamsynth.engine.stream import Emission, StepResult, Stream
+from streamsynth.errors import StreamSynthError
+
+IDLE_PAGES_S = 2.0
+"""A request that has had no credit for this long gives its pages back and computes them again when it returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Text that is spoken in one go: the prompt of each row, int64 (length, width), and where it stands in the segments.
+
+    `text` is the segment's, with its first passage; `max_frames` ends a passage that does not end itself.
+    """
+
+    prompts: Sequence[Tensor]
+    max_frames: int
+    segment: int
+    text: str | None
+    ends_segment: bool
+
+
+class Reader(Protocol):
+    """A family's front end for one request: text in, passages out, each as soon as it is certain."""
+
+    def push(self, text: str) -> None:
+        """Append text; raises StreamSynthError for what the model cannot say."""
+
+    def finish(self) -> None: ...
+
+    def take(self) -> Passage | None:
+        """The next passage, or None while none is certain."""
+
+    @property
+    def exhausted(self) -> bool:
+        """No passage is left and none will come."""
+
+
+class TalkerStream:
+    """One request: its passages, and the gang that speaks the one under way."""
+
+    def __init__(self, engine: Talker, reader: Reader, drawing: Drawing, frame_limit: int) -> None:
+        self.drawing = drawing
+        self.gang: FrameGang | None = None
+        self.passage: Passage | None = None
+        self.frames_left = frame_limit
+        self.frames = 0
+        self.segments = 0
+        self.segment_open = False
+        self.cut = False
+        self.stepped_at = 0.0
+        self._engine = engine
+        self._reader = reader
+        self._passages: deque[Passage] = deque()
+
+    def push(self, text: str) -> None:
+        self._reader.push(text)
+        self._collect()
+
+    def finish(self) -> None:
+        self._reader.finish()
+        self._collect()
+
+    def _collect(self) -> None:
+        while (passage := self._reader.take()) is not None:
+            self._passages.append(passage)
+
+    @property
+    def done(self) -> bool:
+        """Nothing is under way and nothing will come."""
+        return self.passage is None and not self._passages and self._reader.exhausted
+
+    def next_passage(self) -> Passage | None:
+        """Begin the next passage, if one is certain."""
+        self.passage = self._passages.popleft() if self._passages else None
+        return self.passage
+
+    def wake_at(self) -> float | None:
+        return 0.0 if self.passage is not None or self._passages or self.done else None
+
+    def step(self) -> Emission | None:
+        raise AssertionError("a talker's streams are stepped together")
+
+    def interrupt(self) -> None:
+        """A step is short, and shared with other requests: it runs to its end."""
+
+    def close(self) -> None:
+        self._engine.forget(self)
+
+
+class Talker:
+    """Steps requests together. `frame_rate` is frames a second; `eos` in a frame's first codebook ends its passage.
+
+    A request's frames left may be fewer than its passages hold: it then ends with the finish reason "length", and so it
+    does when a passage runs to its `max_frames`.
+    """
+
+    def __init__(
+        self, runner: Runner, planner: Planner, *, page_size: int, frame_rate: int, codebooks: int, eos: int
+    ) -> None:
+        self._runner = runner
+        self._planner = planner
+        self._page_size = page_size
+        self._frame_rate = frame_rate
+        self._codebooks = codebooks
+        self._eos = eos
+        self._streams: set[TalkerStream] = set()
+        self._frames = 0
+        self._steps = 0
+
+    def add(self, reader: Reader, drawing: Drawing, frame_limit: int) -> TalkerStream:
+        stream = TalkerStream(self, reader, drawing, frame_limit)
+        self._streams.add(stream)
+        return stream
+
+    def forget(self, stream: TalkerStream) -> None:
+        """Take a stream's pages back; the integrity of the pool is checked whenever nothing runs."""
+        self._end_passage(stream)
+        self._streams.discard(stream)
+        if not self._streams:
+            self._planner.check()
+
+    def counters(self) -> dict[str, int]:
+        return {
+            "live": len(self._streams),
+            "frames": self._frames,
+            "steps": self._steps,
+            "preemptions": self._planner.preemptions,
+            "free_pages": self._planner.free_pages,
+        }
+
+    def step(self, streams: Sequence[Stream]) -> StepResult:
+        now = time.monotonic()
+        wanting = [stream for stream in streams if isinstance(stream, TalkerStream)]
+        made: list[tuple[Stream, Emission | StreamSynthError]] = []
+        gangs: dict[Row, FrameGang] = {}
+        owners: dict[int, TalkerStream] = {}
+        for stream in wanting:
+            stream.stepped_at = now
+            try:
+                gang = self._gang(stream)
+            except StreamSynthError as error:
+                made.append((stream, error))
+                continue
+            if gang is None:
+                made.append((stream, self._emit(stream, None, segment_final=stream.segment_open, final=True)))
+                continue
+            owners[id(gang)] = stream
+            gangs |= dict.fromkeys(gang.rows, gang)
+        self._release_idle(now)
+        plan = self._planner.plan([stream.gang for stream in owners.values() if stream.gang is not None])
+        frames = self._runner.step(plan, gangs)
+        for gang, frame in zip(plan.ready, frames, strict=True):
+            self._planner.publish(gang)
+            made.append((owners[id(gang)], self._take(owners[id(gang)], frame)))
+        self._steps += bool(plan.spans)
+        return StepResult(made, worked=bool(plan.spans or made))
+
+    def _gang(self, stream: TalkerStream) -> FrameGang | None:
+        """The gang of the passage under way, or of the next; None at the end of the request."""
+        if stream.gang is None:
+            passage = stream.passage or stream.next_passage()
+            if passage is None:
+                return None
+            self._planner.check_fits([len(prompt) + passage.max_frames for prompt in passage.prompts])
+            stream.gang = FrameGang.of(passage.prompts, stream.drawing, self._page_size, first_frame=stream.frames)
+        return stream.gang
+
+    def _release_idle(self, now: float) -> None:
+        for stream in self._streams:
+            if stream.gang is not None and now - stream.stepped_at >= IDLE_PAGES_S and stream.gang.holds_pages:
+                self._planner.release(stream.gang)
+
+    def _take(self, stream: TalkerStream, frame: Tensor) -> Emission:
+        """Account for a drawn frame: media, or the end of its passage."""
+        passage, gang = stream.passage, stream.gang
+        assert passage is not None
+        assert gang is not None
+        ended = int(frame[0]) == self._eos
+        if not ended:
+            stream.frames += 1
+            stream.frames_left -= 1
+            self._frames += 1
+        limited = stream.frames_left <= 0
+        runaway = gang.drawn >= passage.max_frames
+        if not (ended or limited or runaway):
+            return self._emit(stream, frame, passage)
+        stream.cut |= not ended
+        self._end_passage(stream)
+        final = limited or stream.done
+        return self._emit(
+            stream, None if ended else frame, passage, segment_final=passage.ends_segment or final, final=final
+        )
+
+    def _end_passage(self, stream: TalkerStream) -> None:
+        if stream.gang is not None:
+            self._planner.release(stream.gang)
+        stream.gang = stream.passage = None
+
+    def _emit(
+        self,
+        stream: TalkerStream,
+        frame: Tensor | None,
+        passage: Passage | None = None,
+        *,
+        segment_final: bool = False,
+        final: bool = False,
+    ) -> Emission:
+        """A frame, or an end without one. The first of a segment's emissions carries its text."""
+        first = passage is not None and passage.segment == stream.segments
+        if first:
+            stream.segments += 1
+        stream.segment_open = (stream.segment_open or first) and not segment_final
+        return Emission(
+            np.empty((0, self._codebooks), np.int16) if frame is None else frame[None].numpy().astype(np.int16),
+            self._frame_rate,
+            segment=max(0, stream.segments - 1) if passage is None else passage.segment,
+            segment_text=passage.text if passage is not None and first else None,
+            segment_final=segment_final,
+            final=final,
+            finish_reason="length" if stream.cut else "stop",
+        )
