@@ -13,6 +13,7 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.observe.metrics import Metrics
 from streamsynth.realtime.admission import Admission
 from streamsynth.realtime.auth import Caller
+from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.session_config import SessionSettings
 from streamsynth.realtime.speech_audio import UtteranceAudio
 from streamsynth.realtime.speech_session import SpeechSession
@@ -32,7 +33,7 @@ class Stand:
     caller: Caller
     metrics: Metrics
     lane: EncodingLane
-    max_frame_bytes: int
+    limits: Limits
     room: asyncio.Event
     settle: Callable[[], None]
 
@@ -105,7 +106,7 @@ class Speaker:
             stand.session.synthesis_opened(self._index, flow.id)
             self._pass_text()
             source_rate = stand.runtime.models[self._settings.speech.model].speech.sample_rate
-            audio = UtteranceAudio(self._settings, source_rate, lane=stand.lane, max_frame_bytes=stand.max_frame_bytes)
+            audio = UtteranceAudio(self._settings, source_rate, lane=stand.lane, limits=stand.limits)
             try:
                 await self._pump(flow, audio, source_rate)
             finally:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from streamsynth.codecs import AudioEncoder, AudioFormat, EncodingLane, EncodingQueue, open_encoder
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.session_config import SessionSettings
 from streamsynth.realtime.speech_events import Audio, ContainerEnd, ContainerStart, Piece
 from streamsynth.speech import AudioChunk
@@ -26,23 +27,25 @@ _SAMPLE_BYTES = 2
 class UtteranceAudio:
     """Encodes one utterance, for one coroutine at a time. `close` when done, however it ended."""
 
-    def __init__(
-        self, settings: SessionSettings, source_rate: int, *, lane: EncodingLane, max_frame_bytes: int
-    ) -> None:
+    def __init__(self, settings: SessionSettings, source_rate: int, *, lane: EncodingLane, limits: Limits) -> None:
         speech = settings.speech
         gapless = speech.format is AudioFormat.PCM
         encoders = _Encoders(speech.format, source_rate, speech.sample_rate, settings.stream_audio, lane)
         self._containers: _Containers = _GaplessContainers(encoders) if gapless else _SeparateContainers(encoders)
         self._source_rate = source_rate
         self._streamed = settings.stream_audio
-        self._cutter = _Cutter(speech.format, speech.sample_rate, max_frame_bytes)
+        self._cutter = _Cutter(speech.format, speech.sample_rate, limits.outbound_message_bytes)
         self._file: list[Audio] = []
+        self._file_samples = 0
+        self._max_file_samples = limits.finished_file_bytes // _SAMPLE_BYTES * source_rate // speech.sample_rate
 
     async def add(self, chunk: AudioChunk) -> list[Piece]:
         """What can be sent because of this chunk. Raises StreamSynthError; cancelled, the utterance cannot go on."""
         if chunk.sample_rate != self._source_rate:
             message = f"the engine made {chunk.sample_rate} Hz after {self._source_rate} Hz in one utterance"
             raise StreamSynthError(ErrorCode.ENGINE_FAILED, message)
+        if not self._streamed:
+            self._hold(chunk)
         return self._framed(await self._containers.add(chunk))
 
     async def finish(self) -> list[Piece]:
@@ -51,6 +54,16 @@ class UtteranceAudio:
 
     def close(self) -> None:
         self._containers.close()
+
+    def _hold(self, chunk: AudioChunk) -> None:
+        """Bound what is kept until a file is finished; a sentence is a file of its own."""
+        self._file_samples += len(chunk.samples)
+        if self._file_samples > self._max_file_samples:
+            seconds = self._max_file_samples // self._source_rate
+            message = f"the finished file is longer than {seconds} s, the limit; stream_audio: true has none"
+            raise StreamSynthError(ErrorCode.TEXT_TOO_LONG, message, param="text")
+        if chunk.segment_final:
+            self._file_samples = 0
 
     def _framed(self, pieces: list[Piece]) -> list[Piece]:
         framed: list[Piece] = []

@@ -44,11 +44,13 @@ class SpeechSession:
         self,
         parse_config: Callable[[Mapping[str, Any]], ConfigRequest],
         limits: Limits,
+        model_limits: Mapping[str, Mapping[str, float]],
         observer: Observer,
         now_s: float,
     ) -> None:
         self._parse_config = parse_config
         self._limits = limits
+        self._model_limits = model_limits
         self._observer = observer
         self._queue = FrameQueue()
         self._effects: list[Effect] = []
@@ -130,9 +132,10 @@ class SpeechSession:
             raise StreamSynthError(ErrorCode.CONFIG_WHILE_OPEN, text)
         self._settings = asked.settings
         if asked.ack:
-            ignored = asked.settings.speech.ignored
+            speech = asked.settings.speech
+            limits = {**self._limits.published(), **self._model_limits[speech.model]}
             config = asked.settings.effective()
-            self._send(wire.SessionConfigured(config=config, ignored=ignored, limits=self._limits.published()))
+            self._send(wire.SessionConfigured(config=config, ignored=speech.ignored, limits=limits))
 
     def _append(self, text: str, now_s: float) -> None:
         settings = self._configured()

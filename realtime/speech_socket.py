@@ -14,7 +14,7 @@ from streamsynth.codecs import EncodingLane
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.observe.metrics import Metrics, Surface, UtteranceMeter
 from streamsynth.realtime.frame_queue import Frame, text_frame
-from streamsynth.realtime.keys import ADMISSION, CALLER, DRAINING, LIMITS, METRICS, REQUEST_ID, RUNTIME
+from streamsynth.realtime.keys import ADMISSION, CALLER, DRAINING, LIMITS, METRICS, MODEL_LIMITS, REQUEST_ID, RUNTIME
 from streamsynth.realtime.liveness import Due, Liveness
 from streamsynth.realtime.outbound import Outbound
 from streamsynth.realtime.session_config import parse_session_config
@@ -63,7 +63,8 @@ class SpeechConnection:
         self._websocket = websocket
         self._transport = transport
         parse_config = partial(parse_session_config, models=app[RUNTIME].models)
-        self._session = SpeechSession(parse_config, self._limits, _SocketObserver(app[METRICS]), now)
+        observer = _SocketObserver(app[METRICS])
+        self._session = SpeechSession(parse_config, self._limits, app[MODEL_LIMITS], observer, now)
         self._outbound = Outbound(
             transport,
             take=self._take,
@@ -83,7 +84,7 @@ class SpeechConnection:
             caller=request[CALLER],
             metrics=app[METRICS],
             lane=EncodingLane(),
-            max_frame_bytes=self._limits.outbound_message_bytes,
+            limits=self._limits,
             room=self._room,
             settle=self._settle,
         )

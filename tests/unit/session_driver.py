@@ -54,7 +54,7 @@ class Driver:
         self.now = 100.0
         self.observed = Observed()
         parse = partial(parse_session_config, models={"sine": SINE})
-        self.session = SpeechSession(parse, Limits(**limits), self.observed, self.now)
+        self.session = SpeechSession(parse, Limits(**limits), {"sine": {"lead_s": 10.0}}, self.observed, self.now)
         self.all_effects: list[Effect] = []
         if config is not None:
             self.configure(**config)

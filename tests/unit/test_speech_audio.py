@@ -21,6 +21,7 @@ from streamsynth.codecs import EncodingLane, open_encoder
 from streamsynth.codecs.formats import AudioFormat
 from streamsynth.codecs.quantise import to_s16
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.session_config import SessionSettings, parse_session_config
 from streamsynth.realtime.speech_audio import FRAME_MS, UtteranceAudio
 from streamsynth.realtime.speech_events import Audio, ContainerEnd, ContainerStart, Piece
@@ -30,7 +31,8 @@ from streamsynth.testing.sine import sine
 from streamsynth.testing.sine_pipeline import SINE
 
 RATE = 24_000
-MAX_BYTES = 256 * 1024
+LIMITS = Limits()
+MAX_BYTES = LIMITS.outbound_message_bytes
 FORMATS = [each.value for each in AudioFormat]
 
 
@@ -61,7 +63,7 @@ def chunks(sizes: Sequence[int], *, segments: Sequence[str] = ("all",), rate: in
 
 @asynccontextmanager
 async def opened(settings_: SessionSettings, rate: int = RATE) -> AsyncIterator[UtteranceAudio]:
-    audio = UtteranceAudio(settings_, rate, lane=EncodingLane(), max_frame_bytes=MAX_BYTES)
+    audio = UtteranceAudio(settings_, rate, lane=EncodingLane(), limits=LIMITS)
     try:
         yield audio
     finally:
@@ -168,6 +170,26 @@ async def test_a_finished_file_is_sent_when_it_is_finished() -> None:
         assert await audio.finish() == []
 
 
+async def test_what_is_held_for_a_finished_file_is_bounded() -> None:
+    """Each sentence is a file of its own, and streamed audio is not held at all."""
+    limits = Limits(finished_file_bytes=2 * 48_000)
+    source = chunks([24_000, 24_000], segments=["One.", "Two."])
+    for fields in ({"split_granularity": "sentence"}, {"stream_audio": True}, {"sample_rate": 8_000}):
+        held = UtteranceAudio(parsed(response_format="wav", **fields), RATE, lane=EncodingLane(), limits=limits)
+        for chunk in source:
+            await held.add(chunk)
+        held.close()
+    audio = UtteranceAudio(parsed(response_format="mp3"), RATE, lane=EncodingLane(), limits=limits)
+    long = chunks([24_000] * 3)
+    for chunk in long[:2]:
+        await audio.add(chunk)
+    with pytest.raises(StreamSynthError) as caught:
+        await audio.add(long[2])
+    assert caught.value.code is ErrorCode.TEXT_TOO_LONG
+    assert "2 s" in caught.value.message
+    audio.close()
+
+
 @pytest.mark.parametrize("streamed", [True, False])
 @pytest.mark.parametrize("name", ["wav", "mp3", "flac"])
 async def test_each_sentence_is_a_container_of_its_own(name: str, streamed: bool) -> None:
@@ -255,9 +277,7 @@ async def test_cancelled_in_the_encoder_it_gives_everything_back() -> None:
     with ThreadPoolExecutor(1) as pool:
         lane = EncodingLane(pool)
         blocker = pool.submit(release.wait)
-        audio = UtteranceAudio(
-            parsed(response_format="mp3", stream_audio=True), RATE, lane=lane, max_frame_bytes=MAX_BYTES
-        )
+        audio = UtteranceAudio(parsed(response_format="mp3", stream_audio=True), RATE, lane=lane, limits=LIMITS)
         adding = asyncio.create_task(audio.add(chunks([1920])[0]))
         await settle()
         adding.cancel()
@@ -267,8 +287,6 @@ async def test_cancelled_in_the_encoder_it_gives_everything_back() -> None:
             await audio.add(chunks([1920])[0])
         release.set()
         assert blocker.result()
-        following = UtteranceAudio(
-            parsed(response_format="mp3", stream_audio=True), RATE, lane=lane, max_frame_bytes=MAX_BYTES
-        )
+        following = UtteranceAudio(parsed(response_format="mp3", stream_audio=True), RATE, lane=lane, limits=LIMITS)
         assert await following.add(chunks([1920])[0])
         following.close()

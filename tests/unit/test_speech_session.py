@@ -273,6 +273,7 @@ def test_a_config_is_answered_only_if_it_asks() -> None:
     assert answer.ignored == ("instructions",)
     assert answer.config.seed == "9223372036854775807"
     assert answer.limits["text_characters"] == 65_536
+    assert answer.limits["lead_s"] == 10.0
 
 
 def test_a_refused_config_names_the_field_and_leaves_the_old_one_in_force() -> None:
