@@ -56,8 +56,11 @@ export class Composer {
     this.#limit = characters;
   }
 
+  /** Puts the caret behind the text. The blur is for chromium, whose caret stays lost after a dialog gave the focus back. */
   focus() {
+    this.#text.blur();
     this.#text.focus();
+    this.#text.setSelectionRange(this.value.length, this.value.length);
   }
 
   /** Replaces the text, to be edited. */

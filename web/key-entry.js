@@ -8,8 +8,8 @@ export class KeyEntry {
   #input;
   #problem;
 
-  /** `onKey(key)` gets a well-formed key. */
-  constructor({ dialog, form, input, problem, cancel, onKey }) {
+  /** `onKey(key)` gets a well-formed key; `onClose()` decides where to write next. */
+  constructor({ dialog, form, input, problem, cancel, onKey, onClose }) {
     this.#dialog = dialog;
     this.#input = input;
     this.#problem = problem;
@@ -24,6 +24,7 @@ export class KeyEntry {
       onKey(key);
     });
     cancel.addEventListener("click", () => dialog.close());
+    dialog.addEventListener("close", onClose);
   }
 
   get stored() {

@@ -24,7 +24,7 @@ const NO_SOUND = {
 };
 
 const notices = new Notices(byId("notices"));
-const studio = new Studio({ url: socketUrl.href, onChange: scheduleRender, onNotice: (error) => notices.tell(error) });
+const studio = new Studio({ url: socketUrl.href, onChange: scheduleRender, onNotice: tell });
 const said = new Said(byId("said"));
 const monitor = new Monitor({
   canvas: byId("waveform"),
@@ -45,7 +45,7 @@ const composer = new Composer({
   onText: async (text) => {
     if (!(await attempt(() => studio.speak(text)))) composer.giveBack(text);
   },
-  onEnd: () => attempt(() => studio.endTake()),
+  onEnd: () => studio.endTake(),
   onTouch: () => attempt(() => studio.prepare()),
 });
 const takesView = new TakesView({
@@ -54,7 +54,7 @@ const takesView = new TakesView({
   template: byId("take-template"),
   onReplay: (take) => attempt(() => studio.replay(take)),
   onStop: stop,
-  onAgain: (take) => attempt(() => speakAlone(take.text)),
+  onAgain: (take) => speakAlone(take.text),
   onEdit: (take) => composer.set(take.text),
 });
 const keyEntry = new KeyEntry({
@@ -67,6 +67,7 @@ const keyEntry = new KeyEntry({
     studio.wire.unlock(key);
     loadSettings();
   },
+  onClose: () => composer.focus(),
 });
 const settings = new VoiceSettings({
   elements: {
@@ -77,8 +78,15 @@ const settings = new VoiceSettings({
     speedValue: byId("speed-value"),
   },
   onChoice: (choice) => studio.configure(choice),
-  onError: (error) => error.code !== "unauthorized" && notices.tell(error),
+  onError: tell,
 });
+
+// Errors that the state of the connection shows for as long as they last.
+const STANDING = new Set(["unauthorized", "forbidden", "unreachable", "connection_lost", "shutting_down", "overloaded"]);
+
+function tell(error) {
+  if (!STANDING.has(error.code)) notices.tell(error);
+}
 
 /** Runs what may find that there is no sound here, and says so instead of failing; false if that happened. */
 async function attempt(action) {
@@ -98,9 +106,9 @@ function tellNoSound({ reason, message }) {
   scheduleRender();
 }
 
-async function speakAlone(text) {
+function speakAlone(text) {
   studio.endTake();
-  await studio.speak(text);
+  attempt(() => studio.speak(text));
   studio.endTake();
 }
 
@@ -122,7 +130,7 @@ function scheduleRender() {
 }
 
 let wasSpeaking = false;
-let wasLocked = false;
+let askedForKeyOn = 0;
 
 function render() {
   scheduled = false;
@@ -146,15 +154,17 @@ function showButtons(speaking) {
 }
 
 /** Problems that last as long as their cause. */
-function showStanding({ state, error, retryAt }) {
+function showStanding({ state, error, retryAt, connections }) {
   const refusedUntil = studio.retryAt ?? (error?.code === "overloaded" ? retryAt : null);
   notices.hold("full", refusedUntil && `The server is full. Trying again in ${secondsUntil(refusedUntil)} s.`);
   if (refusedUntil) setTimeout(scheduleRender, 250);
   const away = state === "waiting" || (state === "connecting" && error);
   notices.hold("away", away && !refusedUntil ? `${inWords(error)} Trying again.` : null);
   const locked = state === "locked";
-  if (locked && !wasLocked && error.code === "unauthorized") keyEntry.ask();
-  wasLocked = locked;
+  if (locked && error.code === "unauthorized" && askedForKeyOn !== connections) {
+    askedForKeyOn = connections;
+    keyEntry.ask();
+  }
   const unlock = error?.code === "unauthorized" ? { label: "Enter key", run: () => keyEntry.ask() } : null;
   notices.hold("locked", locked ? inWords(error) : null, unlock);
   const { excess } = composer;
@@ -175,7 +185,7 @@ byId("samples").querySelector("ul").append(
     const item = document.createElement("li");
     const button = document.createElement("button");
     Object.assign(button, { type: "button", className: "sample", textContent: title });
-    button.addEventListener("click", () => attempt(() => speakAlone(text)));
+    button.addEventListener("click", () => speakAlone(text));
     item.append(button);
     return item;
   }),

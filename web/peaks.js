@@ -9,6 +9,7 @@ export class Peaks {
   constructor(sampleRate) {
     this.bucketFrames = Math.round(sampleRate / BUCKETS_PER_SECOND);
     this.samples = 0;
+    this.loudest = 0;
   }
 
   /** How many buckets hold audio; the last one may still be growing. */
@@ -22,6 +23,7 @@ export class Peaks {
       if (bucket === this.#filled) this.#grow();
       const level = Math.abs(sample) / 32768;
       if (level > this.#values[bucket]) this.#values[bucket] = level;
+      if (level > this.loudest) this.loudest = level;
     }
   }
 

@@ -25,14 +25,17 @@ export class Said {
     const element = document.createElement("span");
     if (heard?.part !== part) {
       element.textContent = part.text;
-      element.classList.toggle("unspoken", neverHeard(part, take));
+      element.className = tense(part, take, heard);
       return element;
     }
     const { from, to } = nowIn(part, heard.position);
     const now = document.createElement("mark");
     now.className = "now";
     now.textContent = part.text.slice(from, to);
-    element.append(part.text.slice(0, from), now, part.text.slice(to));
+    const before = document.createElement("span");
+    before.className = "past";
+    before.textContent = part.text.slice(0, from);
+    element.append(before, now, part.text.slice(to));
     return element;
   }
 
@@ -45,11 +48,15 @@ export class Said {
   }
 }
 
-const key = (take) => take.parts.map((part) => `${part.text.length}${part.state}`).join();
+const key = (take) => take.parts.map((part) => `${part.text.length}${part.state}${part.playback ? "p" : ""}`).join();
 
 const where = (heard) => (heard ? `${heard.part.id}/${sentenceAt(heard.part, heard.position)}` : "");
 
-const neverHeard = (part, take) => take.stoppedAt !== null && (part.offset === null || part.offset > take.stoppedAt);
+function tense(part, take, heard) {
+  if (take.stoppedAt !== null) return part.offset === null || part.offset > take.stoppedAt ? "unspoken" : "past";
+  const heardUpTo = heard ? take.parts.indexOf(heard.part) : -1;
+  return part.playback || take.parts.indexOf(part) < heardUpTo ? "past" : "coming";
+}
 
 function sentenceAt(part, position) {
   return part.sentences.findLastIndex(({ firstSample }) => firstSample <= position);

@@ -223,12 +223,16 @@ export class SpeechSession {
   }
 
   #receiveError(error) {
-    if (error.fatal) this.fatal = error;
+    if (error.fatal) {
+      // The close frame follows, and ends what is unfinished with this reason.
+      this.fatal = error;
+      return;
+    }
     const utterance = this.#unfinished.get(error.utterance_index);
     if (utterance) utterance.error = error;
     // A cancel that crossed the end of the last utterance: nothing is left of it, which is what was asked for.
     else if (error.code === "cancel_not_active") return;
-    else if (this.#accepted === null && !error.fatal) this.#refuse(error);
+    else if (this.#accepted === null) this.#refuse(error);
     else this.#complainOfSettings(error);
   }
 

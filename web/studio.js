@@ -15,6 +15,7 @@ export class Studio {
   #opening = null;
   #choice = { speed: 1 };
   #epoch = 0;
+  #turn = Promise.resolve();
   #nextReply = 1;
   #replies = new Map(); // id -> {take, part; null for a replay}, until it was played or stopped
   #refused = { parts: [], timer: null };
@@ -63,26 +64,21 @@ export class Studio {
   async prepare() {
     if (!this.player) await this.#openPlayer();
     this.player.wake();
-    this.wire.use();
+    if (this.wire.state !== "locked") this.wire.use();
   }
 
   /** Speaks `text` as the next part of the current take, as soon as the parts before it are spoken. */
-  async speak(text) {
+  speak(text) {
     const epoch = this.#epoch;
-    if (!this.player?.running) await this.prepare();
-    if (epoch !== this.#epoch) return;
-    const part = new Part(text, !this.speaking);
-    this.current ??= this.#openTake();
-    this.current.parts.push(part);
-    if (this.#refused.parts.length > 0) this.#refused.parts.push(part);
-    else this.#send(this.current, part);
-    this.#onChange();
+    return this.#inTurn(async () => {
+      if (!this.player?.running) await this.prepare();
+      if (epoch === this.#epoch) this.#addPart(text);
+    });
   }
 
-  /** What is said next is another take. */
+  /** What is said after this is another take. */
   endTake() {
-    this.current = null;
-    this.#onChange();
+    return this.#inTurn(() => this.#closeTake());
   }
 
   /** Silence, at once, and nothing more of what was asked for. Resolves when the audio thread has dropped its queue. */
@@ -92,7 +88,7 @@ export class Studio {
     this.#replies.clear();
     this.wire.cancel();
     for (const part of this.#takeRefused()) part.end("cancelled");
-    this.endTake();
+    this.#closeTake();
     await this.player?.stop(this.#nextReply);
   }
 
@@ -104,6 +100,27 @@ export class Studio {
     this.#replies.set(id, { take, part: null });
     this.player.append(id, take.recording());
     this.player.drain(id);
+    this.#onChange();
+  }
+
+  /** The first words open the player, which takes a moment: what comes meanwhile waits for them. */
+  #inTurn(action) {
+    const done = this.#turn.then(action);
+    this.#turn = done.catch(() => {});
+    return done;
+  }
+
+  #addPart(text) {
+    const part = new Part(text, !this.speaking);
+    this.current ??= this.#openTake();
+    this.current.parts.push(part);
+    if (this.#refused.parts.length > 0) this.#refused.parts.push(part);
+    else this.#send(this.current, part);
+    this.#onChange();
+  }
+
+  #closeTake() {
+    this.current = null;
     this.#onChange();
   }
 

@@ -57,7 +57,10 @@ export class VoiceSettings {
   }
 
   #showSpeed() {
-    this.#elements.speedValue.value = `${Number(this.#elements.speed.value).toFixed(2)}×`;
+    const { speed, speedValue } = this.#elements;
+    const times = Number(speed.value).toFixed(2);
+    speedValue.textContent = `${times}×`;
+    speed.setAttribute("aria-valuetext", `${times} times`);
   }
 
   #choose() {

@@ -4,6 +4,7 @@ const BAR_PX = 2;
 const PITCH_PX = 4;
 const PLAYHEAD_AT = 0.35;
 const LOWEST_BAR_PX = 1.5;
+const FULL_HEIGHT_FROM = 0.2;
 
 /** The large view. While a take grows it scrolls past a fixed playhead; a whole one is fitted to the width. */
 export class Waveform {
@@ -25,7 +26,7 @@ export class Waveform {
     const count = Math.floor(width / PITCH_PX);
     const at = playhead === null || !peaks ? null : playhead / peaks.bucketFrames;
     const shown = growing ? this.#window(peaks, at ?? peaks.length, count) : whole(peaks, at, count);
-    this.#paint(shown, width, height);
+    this.#paint(shown, scaleOf(peaks), width, height);
   }
 
   /** A stretch of `count` buckets: the playhead stands and the audio moves, or with reduced motion the other way round. */
@@ -37,13 +38,14 @@ export class Waveform {
     return { bars, shift: first - bucket, head: at - first, heard: at - bucket };
   }
 
-  #paint({ bars, shift, head, heard }, width, height) {
+  #paint({ bars, shift, head, heard }, scale, width, height) {
     const context = this.#context;
     context.clearRect(0, 0, width, height);
     const split = Math.min(bars.length, Math.max(0, Math.ceil(heard)));
     const place = (n) => (n - shift) * PITCH_PX;
-    paintBars(context, bars.slice(0, split), this.#colours.heard, place, height);
-    paintBars(context, bars.slice(split), this.#colours.ahead, (n) => place(n + split), height);
+    const paint = (some, colour, from) => paintBars(context, some, colour, (n) => place(n + from), { scale, height });
+    paint(bars.slice(0, split), this.#colours.heard, 0);
+    paint(bars.slice(split), this.#colours.ahead, split);
     if (head === null) return;
     context.fillStyle = this.#colours.playhead;
     context.fillRect(Math.round(head * PITCH_PX) - 1, 0, 2, height);
@@ -57,7 +59,7 @@ export function drawOutline(canvas, peaks) {
   const colours = coloursOf(canvas);
   context.clearRect(0, 0, width, height);
   const bars = peaks.fit(Math.floor(width / PITCH_PX));
-  paintBars(context, bars, colours.ahead, (n) => n * PITCH_PX, height);
+  paintBars(context, bars, colours.ahead, (n) => n * PITCH_PX, { scale: scaleOf(peaks), height });
 }
 
 function whole(peaks, at, count) {
@@ -66,13 +68,15 @@ function whole(peaks, at, count) {
   return { bars: peaks.fit(count), shift: 0, head, heard: head ?? count };
 }
 
+/** The loudest bar fills the height, unless all of it is quiet. */
+const scaleOf = (peaks) => 1 / Math.max(FULL_HEIGHT_FROM, peaks?.loudest ?? 1);
+
 /** One path for all bars: painted sixty times a second beside the audio, on machines without a GPU too. */
-function paintBars(context, bars, colour, place, height) {
+function paintBars(context, bars, colour, place, { scale, height }) {
   context.fillStyle = colour;
   context.beginPath();
   bars.forEach((level, n) => {
-    // The root shows loudness as people hear it: quiet parts stay visible.
-    const tall = Math.max(LOWEST_BAR_PX, Math.sqrt(level) * height * 0.96);
+    const tall = Math.max(LOWEST_BAR_PX, (level * scale) ** 0.8 * height);
     context.rect(place(n), (height - tall) / 2, BAR_PX, tall);
   });
   context.fill();

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from ear import HEARABLE, Ear
 from opening import OpenPage, StartServer
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 FLAGS = [
     "--headless",
@@ -23,6 +24,12 @@ FLAGS = [
     # A name that is not this machine's, for what a page from another host may not do.
     "--host-resolver-rules=MAP speech.test 127.0.0.1",
 ]
+# What chromium itself reports when a server refuses or goes away; everything else on the console is our fault.
+REFUSALS = (
+    "WebSocket connection to",
+    "Failed to load resource: the server responded with a status of 401",
+    "net::ERR_",
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +42,22 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[OpenPage]:
-    """`open_page(url, **context)` opens the page in a browser context of its own; a script error fails the test."""
+    """Script errors, console errors (a violated content policy is one) and requests to other origins fail the test."""
     contexts: list[BrowserContext] = []
-    errors: list[str] = []
+    faults: list[str] = []
+
+    def note_console(message: ConsoleMessage) -> None:
+        if message.type == "error" and not any(refusal in message.text for refusal in REFUSALS):
+            faults.append(message.text)
 
     def open_page(url: str, *, before: str = "", **options: Any) -> Page:
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(15_000)
-        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", note_console)
+        page.on("request", lambda request: faults.extend(foreign(request.url, url)))
         if before:
             page.add_init_script(before)
         page.goto(url)
@@ -54,7 +67,13 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
     yield open_page
     for context in contexts:
         context.close()
-    assert errors == []
+    assert faults == []
+
+
+def foreign(requested: str, page_url: str) -> list[str]:
+    parts = urlsplit(requested)
+    own = parts.scheme == "blob" or parts.netloc == urlsplit(page_url).netloc
+    return [] if own else [f"request to {requested}"]
 
 
 @pytest.fixture(scope="module")

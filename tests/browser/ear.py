@@ -118,10 +118,13 @@ class Ear:
         self.page.wait_for_function(f"(until) => {context}.currentTime > until", arg=until)
 
     def takes(self) -> list[dict[str, Any]]:
-        return self.page.evaluate(_TAKES)  # type: ignore[no-any-return]
+        takes: list[dict[str, Any]] = self.page.evaluate(_TAKES)
+        return takes
 
     def reports(self, kind: str) -> list[dict[str, Any]]:
-        return self.page.evaluate("(type) => ear.reports.filter((report) => report.type === type)", kind)  # type: ignore[no-any-return]
+        only = "(kind) => ear.reports.filter(({ type }) => type === kind)"
+        reports: list[dict[str, Any]] = self.page.evaluate(only, kind)
+        return reports
 
     def underruns(self) -> int:
         return int(self.page.evaluate("() => streamsynth.underruns"))

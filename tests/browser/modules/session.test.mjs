@@ -203,7 +203,7 @@ test("a lost connection ends everything unfinished, with the fatal error the ser
   session.lose({ code: "connection_lost", message: "gone" });
   session.lose({ code: "connection_lost", message: "gone" });
   assert.deepEqual([speaking.error.code, open.error.code], ["shutting_down", "shutting_down"]);
-  assert.deepEqual(types(), ["error", "ended", "ended"]);
+  assert.deepEqual(types(), ["ended", "ended"]);
 });
 
 test("S9: audio at another rate or format than was asked for is refused, not played", () => {
