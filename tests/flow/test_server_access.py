@@ -107,6 +107,9 @@ async def test_named_origins_may_read_answers_and_others_may_not(http: aiohttp.C
         async with http.options(SPEECH, headers=asked) as answer:
             assert answer.status == (204 if allowed else 403)
             assert ("Authorization" in answer.headers.get("Access-Control-Allow-Headers", "")) == bool(allowed)
+        sdk = {**asked, "Access-Control-Request-Headers": "authorization,content-type,x-stainless-os"}
+        async with http.options(SPEECH, headers=sdk) as answer:
+            assert ("x-stainless-os" in answer.headers.get("Access-Control-Allow-Headers", "")) == bool(allowed)
 
 
 async def test_without_keys_foreign_names_and_pages_are_refused(local: aiohttp.ClientSession) -> None:
