@@ -263,3 +263,20 @@ async def serving(*settings: str, model: str = "sine", **limits: Any) -> AsyncIt
         await runner.cleanup()
         await runtime.stop()
         listener.close()
+
+
+def parse_frames(data: bytes) -> list[tuple[int, bytes]]:
+    """Opcode and payload of each whole frame that a server sent."""
+    frames, position = [], 0
+    while position + 2 <= len(data):
+        opcode, length = data[position] & 0x0F, data[position + 1]
+        position += 2
+        if length >= 126:
+            size = 2 if length == 126 else 8
+            length = int.from_bytes(data[position : position + size], "big")
+            position += size
+        if position + length > len(data):
+            break
+        frames.append((opcode, data[position : position + length]))
+        position += length
+    return frames
