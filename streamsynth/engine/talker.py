@@ -1,4 +1,4 @@
-"""The engine of an autoregressive stage: many requests in one batch, each a sequence of passages that are spoken in turn.
+"""The engine of an autoregressive stage: many requests in one batch, each a sequence of passages spoken in turn.
 
 What a passage says, how it is prompted and when it has ended is the model family's; pages, batches and credit are here.
 """
@@ -25,7 +25,7 @@ IDLE_PAGES_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Text that is spoken in one go: the prompt of each row, int64 (length, width), and where it stands in the segments.
+    """Text that is spoken in one go: each row's prompt, int64 (length, width), and where it stands in the segments.
 
     `text` is the segment's, with its first passage; `max_frames` ends a passage that does not end itself.
     """
@@ -167,9 +167,9 @@ class Talker:
         self._release_idle(now)
         plan = self._planner.plan([stream.gang for stream in owners.values() if stream.gang is not None])
         frames = self._runner.step(plan, gangs)
-        for gang, frame in zip(plan.ready, frames, strict=True):
-            self._planner.publish(gang)
-            made.append((owners[id(gang)], self._take(owners[id(gang)], frame)))
+        for ready, frame in zip(plan.ready, frames, strict=True):
+            self._planner.publish(ready)
+            made.append((owners[id(ready)], self._take(owners[id(ready)], frame)))
         self._steps += bool(plan.spans)
         return StepResult(made, worked=bool(plan.spans or made))
 
