@@ -190,7 +190,7 @@ class SpeechSession:
     def _refusal(self) -> StreamSynthError | None:
         """Why an utterance that was flushed just now cannot stand in line."""
         if self._draining:
-            return StreamSynthError(ErrorCode.SHUTTING_DOWN, self._drain_reason)
+            return StreamSynthError(ErrorCode.SHUTTING_DOWN, self._drain_reason, retry_after_ms=_RETRY_AFTER_MS)
         limit = self._limits.session_utterances
         if sum(each.stage in (Stage.WAITING, Stage.SPEAKING) for each in self._line.values()) > limit:
             message = f"{limit} utterances of this session wait or speak, the limit"

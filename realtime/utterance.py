@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
+from unicodedata import category
 
 if TYPE_CHECKING:
     from streamsynth.realtime.session_config import SessionSettings
+
+
+_SPEAKABLE = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nd", "Nl", "No", "Sc", "Sm"})
+_SPEAKABLE_SIGNS = frozenset("%‰&@#§")
 
 
 class Stage(Enum):
@@ -71,5 +76,8 @@ class Utterance:
 
 
 def is_speakable(text: str) -> bool:
-    """Whether a voice could say any of it: text of spaces, punctuation and pictures alone is an empty utterance."""
-    return any(character.isalnum() for character in text)
+    """Whether some voice could say any of it: text of spaces, punctuation and pictures alone is an empty utterance.
+
+    A sign such as % or € is for the model to decide: it may make no audio, which is an empty utterance too.
+    """
+    return any(category(character) in _SPEAKABLE or character in _SPEAKABLE_SIGNS for character in text)

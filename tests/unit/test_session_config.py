@@ -57,6 +57,7 @@ def test_a_seed_that_javascript_would_round_is_shown_as_a_string(seed: int, show
     "module", ["speech_session", "speech_messages", "speech_events", "frame_queue", "utterance", "liveness"]
 )
 def test_the_protocols_core_loads_no_event_loop(module: str) -> None:
-    code = f"import sys, streamsynth.realtime.{module}; print(sorted({{'asyncio', 'torch', 'aiohttp'}} & set(sys.modules)))"
+    names = "{'asyncio', 'torch', 'aiohttp'}"
+    code = f"import sys, streamsynth.realtime.{module}; print(sorted({names} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
