@@ -51,15 +51,25 @@ _LISTEN = """async (source) => {
   node.connect(recorder).connect(new GainNode(context, { gain: 0 })).connect(context.destination);
 }"""
 
-_HEARD = """async (range) => {
-  const answer = new Promise((resolve) => (ear.recorder.port.onmessage = ({ data }) => resolve(data)));
+_AS_TEXT = """
+  const asText = (samples) => {
+    const bytes = new Uint8Array(samples.buffer);
+    let text = "";
+    for (let at = 0; at < bytes.length; at += 32768) text += String.fromCharCode(...bytes.subarray(at, at + 32768));
+    return btoa(text);
+  };
+"""
+
+_HEARD = f"""async (range) => {{{_AS_TEXT}
+  const answer = new Promise((resolve) => (ear.recorder.port.onmessage = ({{ data }}) => resolve(data)));
   ear.recorder.port.postMessage(range);
-  const { samples, recorded } = await answer;
-  const bytes = new Uint8Array(samples.buffer);
-  let text = "";
-  for (let at = 0; at < bytes.length; at += 32768) text += String.fromCharCode(...bytes.subarray(at, at + 32768));
-  return { recorded, data: btoa(text) };
-}"""
+  const {{ samples, recorded }} = await answer;
+  return {{ recorded, data: asText(samples) }};
+}}"""
+
+_RECORDING = f"""(take) => {{{_AS_TEXT}
+  return asText(streamsynth.takes[take].recording());
+}}"""
 
 # What the tests ask of a take, as plain values.
 _TAKES = """() => streamsynth.takes.map((take) => ({
@@ -128,6 +138,11 @@ class Ear:
 
     def underruns(self) -> int:
         return int(self.page.evaluate("() => streamsynth.underruns"))
+
+    def recording(self, take: int) -> npt.NDArray[np.float32]:
+        """What the page keeps of its `take`-th take, scaled to full scale 1.0."""
+        samples = np.frombuffer(base64.b64decode(self.page.evaluate(_RECORDING, take)), dtype="<i2")
+        return samples.astype(np.float32) / 32768
 
     def heard(self, first_frame: int, frames: int) -> npt.NDArray[np.float32]:
         """What came out on `frames` frames of the audio clock from `first_frame` on."""
