@@ -211,7 +211,7 @@ class Speech(AsyncIterator[AudioChunk]):
         self._session = session
         self._text = text
         self._loop = asyncio.get_running_loop()
-        self._feeding: asyncio.Task[None] | None = None
+        self._feeder: _Feeder | None = None
         self._utterance: Utterance | None = None
         self._chunks: Chunks | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -237,8 +237,8 @@ class Speech(AsyncIterator[AudioChunk]):
     async def __anext__(self) -> AudioChunk:
         if self._ending is not None:
             raise StopAsyncIteration
-        if self._feeding is None:
-            self._feeding = asyncio.create_task(_feed(self._session, self._text))
+        if self._feeder is None:
+            self._feeder = _Feeder(self._session, self._text)
         try:
             if self._chunks is None:
                 self._utterance = await anext(self._session)
@@ -246,48 +246,62 @@ class Speech(AsyncIterator[AudioChunk]):
             return await anext(self._chunks)
         except (StopAsyncIteration, StreamSynthError):
             await self.aclose()
-            # What went wrong with the text, or with the connection, is the reason for whatever came of it.
-            if not self._feeding.cancelled() and (cause := self._feeding.exception()) is not None:
-                raise cause from None
+            # What went wrong with the text is the reason for whatever came of it.
+            if self._feeder.error is not None:
+                raise self._feeder.error from None
             raise
 
     async def aclose(self) -> None:
         """Cancel the utterance unless it has ended, and give everything back."""
         if self._ending is None:
-            self._ending = self._synth._see_to(_end(self._feeding, self._session))
+            self._ending = self._synth._see_to(_end(self._feeder, self._session))
         await asyncio.shield(self._ending)
 
     def __del__(self) -> None:
         if self._ending is None:
-            synth, feeding, session = self._synth, self._feeding, self._session
-            call_soon(self._loop, lambda: synth._see_to(_end(feeding, session)))
+            synth, feeder, session = self._synth, self._feeder, self._session
+            call_soon(self._loop, lambda: synth._see_to(_end(feeder, session)))
 
 
-async def _feed(session: SpeechSession, text: str | AsyncIterable[str]) -> None:
-    try:
-        await session.open()
-        if isinstance(text, AsyncGenerator):
-            async with aclosing(text):
-                await _send_all(session, text)
-        elif isinstance(text, AsyncIterable):
-            await _send_all(session, text)
+class _Feeder:
+    """Opens the session and sends the text. If that fails, it closes the session, which wakes the reader: `error` is
+    why."""
+
+    def __init__(self, session: SpeechSession, text: str | AsyncIterable[str]) -> None:
+        self.error: Exception | None = None
+        self._session = session
+        self._text = text
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            await self._session.open()
+            await self._send()
+            await self._session.flush()
+            await self._session.finish()
+        except Exception as error:  # noqa: BLE001  # the reader raises it
+            self.error = error
+            await self._session.close()
+
+    async def _send(self) -> None:
+        if isinstance(self._text, AsyncGenerator):
+            async with aclosing(self._text):
+                await self._send_pieces(self._text)
+        elif isinstance(self._text, AsyncIterable):
+            await self._send_pieces(self._text)
         else:
-            await session.send(text)
-        await session.flush()
-        await session.finish()
-    except BaseException:
-        # Wakes the reader, which then finds the reason here.
-        await session.close()
-        raise
+            await self._session.send(self._text)
+
+    async def _send_pieces(self, pieces: AsyncIterable[str]) -> None:
+        async for piece in pieces:
+            await self._session.send(piece)
 
 
-async def _send_all(session: SpeechSession, text: AsyncIterable[str]) -> None:
-    async for piece in text:
-        await session.send(piece)
-
-
-async def _end(feeding: asyncio.Task[None] | None, session: SpeechSession) -> None:
-    if feeding is not None:
-        feeding.cancel()
-        await asyncio.wait([feeding])
+async def _end(feeder: _Feeder | None, session: SpeechSession) -> None:
+    if feeder is not None:
+        await feeder.stop()
     await session.close()

@@ -33,8 +33,6 @@ DEAD_PEER_S = 40.0
 _MESSAGE_CHARACTERS = 16 * 1024  # at most 96 KiB as JSON; a server takes messages up to 128 KiB
 _OUTBOX_BYTES = 64 * 1024
 _FIELDS = {"response_format": "pcm", "stream_audio": True, "ack": True}
-# Refusals of one message, which say nothing about the utterance that they name.
-_NOT_TERMINAL = frozenset({ErrorCode.CANCEL_NOT_ACTIVE})
 
 _decoders = {name: msgspec.json.Decoder(kind) for name, kind in wire.SERVER_MESSAGES.items()}
 _envelope = msgspec.json.Decoder(dict[str, object])
@@ -75,7 +73,8 @@ class RemoteConnection:
         self._readable = asyncio.Event()
         self._answers: deque[asyncio.Future[None]] = deque()
         self._unread_ns = 0
-        self._live: dict[int, RemoteUtterance] = {}
+        self._unfinished: set[RemoteUtterance] = set()
+        self._live: dict[int, RemoteUtterance] = {}  # those that the server knows, by its index
         self._speaking: RemoteUtterance | None = None
         self._next_index = 0
         self._heard_s = 0.0
@@ -92,10 +91,10 @@ class RemoteConnection:
             self._tasks = [
                 asyncio.create_task(self._read(self._socket)),
                 asyncio.create_task(self._write(self._socket)),
-                asyncio.create_task(self._keep_alive()),
             ]
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self.configure(fields)
+            self._tasks.append(asyncio.create_task(self._keep_alive()))
         except TimeoutError:
             await self.close()
             message = f"the server did not answer within {CONNECT_TIMEOUT_S:g} s"
@@ -117,7 +116,10 @@ class RemoteConnection:
     def begin(self) -> RemoteUtterance:
         if self._ended is not None:
             raise self._ended
-        return RemoteUtterance(self)
+        utterance = RemoteUtterance(self)
+        self._unfinished.add(utterance)
+        utterance.outcome.add_done_callback(lambda _: self._unfinished.discard(utterance))
+        return utterance
 
     async def drain(self) -> None:
         while self._outbox_bytes > _OUTBOX_BYTES and self._ended is None:
@@ -251,7 +253,7 @@ class RemoteConnection:
         if self._ended is not None:
             return
         self._ended = error
-        for utterance in self._live.values():
+        for utterance in self._unfinished:
             if abandon:
                 utterance.abandon()
             else:
@@ -318,11 +320,10 @@ class RemoteConnection:
         utterance = self._live.get(message.utterance_index) if message.utterance_index is not None else None
         if message.fatal:
             self._lose(error)
-        elif utterance is not None and error.code not in _NOT_TERMINAL:
+        elif utterance is not None and error.code is ErrorCode.TEXT_TOO_LONG:
+            utterance.refuse(error)
+        elif utterance is not None and error.code is not ErrorCode.CANCEL_NOT_ACTIVE:
             utterance.note_failure(error)
-            if error.code is ErrorCode.TEXT_TOO_LONG:  # what was refused is missing: half of a text is not spoken
-                utterance.cancel()
-                utterance.finish(Outcome(status=Status.FAILED, error=error))
         elif message.utterance_index is None and self._answers:
             _resolve(self._answers.popleft(), error)
 

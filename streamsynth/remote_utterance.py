@@ -71,10 +71,12 @@ class RemoteUtterance:
 
     async def receive(self) -> AudioChunk:
         while not self._chunks:
+            if self.outcome.done() and (error := self.outcome.result().error) is not None:
+                raise error
             if self._cancelled:
                 raise StreamSynthError(ErrorCode.CANCELLED, "the utterance was cancelled")
             if self.outcome.done():
-                raise self.outcome.result().error or EndOfEdge
+                raise EndOfEdge
             self._arrived.clear()
             await self._arrived.wait()
         chunk = self._chunks.popleft()
@@ -112,6 +114,11 @@ class RemoteUtterance:
     def note_failure(self, error: StreamSynthError) -> None:
         """Why the `session.done` that follows says failed."""
         self._error = error
+
+    def refuse(self, error: StreamSynthError) -> None:
+        """The server did not take some of the text: half of it is not spoken."""
+        self.cancel()
+        self.finish(Outcome(status=Status.FAILED, error=error))
 
     def end(self, status: Status, finish_reason: str | None, total_samples: int) -> None:
         if status is Status.COMPLETED:
