@@ -70,7 +70,6 @@ def examine(port: int) -> Iterator[Finding]:
         f"port {port}": lambda: _port(port),
         "speakers": _speakers,
         "chromium": _chromium,
-        "torch": _torch,
     }
     for what, attempt in needed.items():
         yield _try(what, attempt, Verdict.BROKEN)
@@ -213,13 +212,6 @@ def _chromium() -> str:
         raise RuntimeError("not installed: only the tests of the browser page need it")
     done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=True)
     return done.stdout.strip()
-
-
-def _torch() -> str:
-    try:
-        return f"{metadata.version('torch')}: no model uses it yet"
-    except metadata.PackageNotFoundError:
-        raise RuntimeError("not installed: no model needs it yet") from None
 
 
 def _print_table(findings: list[Finding]) -> None:
