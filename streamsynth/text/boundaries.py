@@ -113,11 +113,11 @@ def _after_gap(text: str, mark: re.Match[str], end: int, wait: Verdict) -> Answe
     goes_on = mark[0] == "." and not quoted and _goes_on(_word_before(text, mark), text, mark)
     plain = not quoted and not goes_on and "…" not in mark[0] and ".." not in mark[0]
     following = _skip_space(text, end)
-    line_ends = [match.end() for match in _LINE_END.finditer(text, end, following)]
-    if plain and line_ends:
-        return Cut(line_ends[0], Ending.SENTENCE)
-    if len(line_ends) > 1:
-        return Cut(line_ends[1], Ending.SENTENCE)
+    line_end = _LINE_END.search(text, end, following)
+    if line_end and not plain:
+        line_end = _LINE_END.search(text, line_end.end(), following)
+    if line_end:
+        return Cut(line_end.end(), Ending.SENTENCE)
     opened = _OPENERS.match(text, following)
     assert opened is not None
     if opened.end() == len(text):
@@ -174,12 +174,12 @@ def _line_cut(text: str, start: int, complete: bool, column: int) -> Answer:
     """Whether a line end without a mark before it ends a sentence: blank lines, short lines and list items do."""
     wait = Verdict.NO if complete else Verdict.WAIT
     following = _skip_space(text, start)
-    line_ends = [match.end() for match in _LINE_END.finditer(text, start, following)]
     before = text[:start].rstrip()
     if _ENDED_LINE.search(before, max(0, len(before) - 40)):
         return Verdict.NO  # The mark's own rule has decided.
-    if len(line_ends) > 1:
-        return Cut(line_ends[1], Ending.SENTENCE)
+    blank_line = _LINE_END.search(text, start + 1, following)
+    if blank_line:
+        return Cut(blank_line.end(), Ending.SENTENCE)
     if following + 1 >= len(text):
         return wait
     if text[following] in _BULLETS and text[following + 1].isspace():

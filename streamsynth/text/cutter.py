@@ -54,6 +54,7 @@ class TextCutter:
     def __init__(self, *, clauses: bool = False) -> None:
         self._clauses = clauses
         self._text = ""
+        self._start = 0
         self._column = 0
         self._resume = 0
         self._complete = False
@@ -61,15 +62,17 @@ class TextCutter:
 
     def push(self, text: str) -> None:
         """Append text, byte-exact."""
-        self._text += text
+        self._text = self._text[self._start :] + text
+        self._start = 0
         self._cut()
 
     def finish(self) -> None:
         """No more text will come: what is left is the last unit."""
         self._complete = True
         self._cut()
-        if self._text:
-            self._take(Cut(len(self._text), Ending.SENTENCE))
+        left = len(self._text) - self._start
+        if left:
+            self._take(Cut(left, Ending.SENTENCE))
 
     def __len__(self) -> int:
         """How many units are certain and not yet taken."""
@@ -84,32 +87,35 @@ class TextCutter:
             self._take(cut)
 
     def _take(self, cut: Cut) -> None:
-        text, self._text = self._text[: cut.end], self._text[cut.end :]
+        text = self._text[self._start : self._start + cut.end]
+        self._start += cut.end
         line_start = max(text.rfind(mark) for mark in _LINE_ENDS) + 1
         self._column = len(text) - line_start + (0 if line_start else self._column)
         self._resume = 0
         self._units.append(Unit(text, cut.ending))
 
     def _next_cut(self) -> Cut | None:
-        text = self._text
-        for mark in MARK.finditer(text, self._resume):
+        # No rule sees more than this, however much has come: what came at once is cut like what trickled.
+        text = self._text[self._start : self._start + MAX_UNIT_CHARACTERS + LOOK_AHEAD]
+        full = len(text) == MAX_UNIT_CHARACTERS + LOOK_AHEAD
+        complete = self._complete and not full
+        for mark in MARK.finditer(text, self._resume) if has_speech(text) else ():
             if mark.start() >= MAX_UNIT_CHARACTERS:
                 break
-            answer = self._ask(mark)
+            answer = self._ask(text, mark, complete)
             if answer is Verdict.WAIT:
                 break
             if isinstance(answer, Cut) and has_speech(text, answer.end):
                 return answer if answer.end <= MAX_UNIT_CHARACTERS else _forced_cut(text)
             self._resume = mark.end()
-        certain = len(text) >= MAX_UNIT_CHARACTERS + LOOK_AHEAD or (self._complete and len(text) > MAX_UNIT_CHARACTERS)
-        return _forced_cut(text) if certain else None
+        return _forced_cut(text) if full or (complete and len(text) > MAX_UNIT_CHARACTERS) else None
 
-    def _ask(self, mark: re.Match[str]) -> Answer:
-        answer = sentence_cut(self._text, mark, complete=self._complete, column=self._column)
+    def _ask(self, text: str, mark: re.Match[str], complete: bool) -> Answer:
+        answer = sentence_cut(text, mark, complete=complete, column=self._column)
         if answer is not Verdict.NO or not self._clauses:
             return answer
-        answer = clause_cut(self._text, mark, complete=self._complete)
-        if isinstance(answer, Cut) and len(self._text[: answer.end].strip()) < MIN_CLAUSE_CHARACTERS:
+        answer = clause_cut(text, mark, complete=complete)
+        if isinstance(answer, Cut) and len(text[: answer.end].strip()) < MIN_CLAUSE_CHARACTERS:
             return Verdict.NO
         return answer
 

@@ -1,8 +1,8 @@
 """What stands between two pieces of speech: the network's own silence is cut off, a pause of known length put there.
 
-The network starts a piece with about 0.3 s of silence and ends it with 0.45 s, whatever follows. The pauses are what it
-makes itself: the two together between sentences, and inside a sentence what it makes at such a mark, so that speech in
-pieces lasts as long as speech in one go.
+The network starts a piece with about 0.3 s of silence and ends it with 0.45 s (less around very short ones), whatever
+follows. All of it together is the pause behind a sentence; inside a sentence the pause is about what the network makes
+at such a mark itself. So speech in pieces lasts as long as speech in one go, but starts at once.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from streamsynth.text.boundaries import Ending
 SILENCE_DB = -60.0
 """A frame below this is silence; speech starts and ends far above."""
 
-FRAMES_BEFORE = 2
+FRAMES_BEFORE = 1
 FRAMES_AFTER = 2
 
 _PAUSE_FRAMES = {
-    Ending.SENTENCE: 57,
     Ending.SOFT: 28,
     Ending.COMMA: 30,
     Ending.SEMICOLON: 36,
@@ -37,9 +36,9 @@ def speech_frames(spectrum: Spectrum) -> range:
     return range(max(0, int(loud[0]) - FRAMES_BEFORE), min(len(spectrum), int(loud[-1]) + 1 + FRAMES_AFTER))
 
 
-def pause(ending: Ending, speed: float) -> int:
-    """Frames of silence behind a piece."""
-    return round(_PAUSE_FRAMES[ending] / speed)
+def pause(ending: Ending, silent_frames: int, speed: float) -> int:
+    """Frames of silence behind a piece, of which the network had made `silent_frames` silent."""
+    return silent_frames if ending is Ending.SENTENCE else round(_PAUSE_FRAMES[ending] / speed)
 
 
 _RAMP = np.linspace(0, 1, FRAME_SAMPLES, endpoint=False, dtype=np.float32)

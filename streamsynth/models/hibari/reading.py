@@ -94,6 +94,8 @@ _BARE_FRACTION = re.compile(r"(?<![\w.])\.(?=\d)")
 _LEADING_ZEROS = re.compile(r"(?<![\w.,:/-])0\d+(?![\w:/-]|[.,]\d)")
 _LONG_NUMBER = re.compile(r"(?<![\d.])\d[\d,]{14,}")
 _LONE_DOLLAR = re.compile(r"\$(?!\s?\.?\d)")
+_LONG_RUN = re.compile(r"\S{41,}")
+_RUN_PART = re.compile(r"\S{1,20}")
 _ABOUT = re.compile(r"~(?=\s?\d)")
 
 _ADDRESS_WORDS = {
@@ -148,7 +150,7 @@ def spell_out(text: str) -> str:
     text = _LEADING_ZEROS.sub(_read_digits, text)
     text = _LONG_NUMBER.sub(_read_digits, text)
     text = _LONE_DOLLAR.sub(" dollar ", text)
-    return _ABOUT.sub("about ", text)
+    return _LONG_RUN.sub(_break_run, _ABOUT.sub("about ", text))
 
 
 def _name_signs(text: str) -> str:
@@ -207,3 +209,11 @@ def _read_commas(match: re.Match[str]) -> str:
 
 def _read_digits(match: re.Match[str]) -> str:
     return f" {' '.join(match[0].replace(',', ''))} "
+
+
+def _break_run(match: re.Match[str]) -> str:
+    """hibari takes seconds over a long run of letters, digits and signs without a space; a plain word is no trouble."""
+    run = match[0]
+    if run.isalpha() and (run[1:].islower() or run.isupper()):
+        return run
+    return " ".join(_RUN_PART.findall(run))

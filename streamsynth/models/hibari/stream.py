@@ -15,7 +15,7 @@ from streamsynth.models.hibari.network import Abort, Network
 from streamsynth.models.hibari.phonemes import Phonemizer, Piece, split_phonemes
 from streamsynth.models.hibari.pipeline import MAX_AUDIO_SECONDS
 from streamsynth.models.hibari.reading import refuse_foreign
-from streamsynth.models.hibari.vocoder import FRAME_SAMPLES, SAMPLE_RATE, Float, Renderer
+from streamsynth.models.hibari.vocoder import FRAME_SAMPLES, SAMPLE_RATE, Renderer
 from streamsynth.speech import Granularity, SpeechRequest
 from streamsynth.text.cutter import TextCutter, Unit, opening
 
@@ -82,6 +82,7 @@ class HibariStream:
         self._jobs: deque[_Job] = deque()
         self._job: _Job | None = None
         self._renderer: Renderer | None = None
+        self._pause = 0
         self._segments = 0
         self._pieces = 0
         self._error: StreamSynthError | None = None
@@ -176,6 +177,7 @@ class HibariStream:
         noise = np.random.default_rng((self._seed, self._pieces))
         frames = speech_frames(spectrum)
         self._renderer = Renderer(spectrum, frames.start, frames.stop, noise)
+        self._pause = pause(piece.ending, len(spectrum) - len(frames), self._settings.request.speed)
         self._pieces += 1
         self._tally.pieces += 1
         self._tally.phonemes += len(piece.phonemes)
@@ -191,7 +193,7 @@ class HibariStream:
         piece_ends = renderer.left == 0
         if piece_ends:
             fade_out(samples)
-            samples = self._with_pause(samples, job.piece)
+            samples = np.concatenate((samples, np.zeros(self._pause * FRAME_SAMPLES, np.float32)))
             self._job = self._renderer = None
         self._abort.check()
         final = piece_ends and self._finished and not self._more()
@@ -211,10 +213,6 @@ class HibariStream:
             final=final or cut,
             finish_reason="length" if cut else "stop",
         )
-
-    def _with_pause(self, samples: Float, piece: Piece) -> Float:
-        silence = np.zeros(pause(piece.ending, self._settings.request.speed) * FRAME_SAMPLES, np.float32)
-        return np.concatenate((samples, silence))
 
     def _more(self) -> bool:
         """Whether more will be said. A refusal of what follows waits until what came before it has been said."""
