@@ -130,15 +130,18 @@ function scheduleRender() {
 }
 
 let wasSpeaking = false;
+let latestHeard = null;
+let countdown = null;
 let askedForKeyOn = 0;
 
 function render() {
   scheduled = false;
   const { speaking, wire } = studio;
   const heard = studio.heard();
+  latestHeard = heard?.take ?? latestHeard;
   said.show(studio.current ?? heard?.take ?? studio.takes.at(-1) ?? null, heard?.part ? heard : null);
   monitor.show(studio);
-  takesView.show(studio.takes, (take) => studio.plays(take));
+  takesView.show(studio.takes, (take) => studio.activity(take) !== null);
   showLink(wire, { badge: byId("link-state"), text: byId("link-text") });
   showButtons(speaking);
   showStanding(wire);
@@ -157,7 +160,8 @@ function showButtons(speaking) {
 function showStanding({ state, error, retryAt, connections }) {
   const refusedUntil = studio.retryAt ?? (error?.code === "overloaded" ? retryAt : null);
   notices.hold("full", refusedUntil && `The server is full. Trying again in ${secondsUntil(refusedUntil)} s.`);
-  if (refusedUntil) setTimeout(scheduleRender, 250);
+  clearTimeout(countdown);
+  if (refusedUntil) countdown = setTimeout(scheduleRender, 250);
   const away = state === "waiting" || (state === "connecting" && error);
   notices.hold("away", away && !refusedUntil ? `${inWords(error)} Trying again.` : null);
   const locked = state === "locked";
@@ -174,10 +178,10 @@ function showStanding({ state, error, retryAt, connections }) {
 const secondsUntil = (at) => Math.max(1, Math.ceil((at - performance.now()) / 1000));
 
 function announceEnd() {
-  const take = studio.takes.at(-1);
+  const take = latestHeard;
   if (!take || take.error) return;
-  byId("announcement").textContent =
-    take.stoppedAt === null ? `Finished, ${duration(take.seconds)}.` : `Stopped.`;
+  const whole = take.stoppedAt === null;
+  byId("announcement").textContent = whole ? `Finished, ${duration(take.seconds)}.` : "Stopped.";
 }
 
 byId("samples").querySelector("ul").append(
@@ -202,7 +206,10 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !keyEntry.open) stop();
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) composer.speakAll();
 });
-document.addEventListener("visibilitychange", () => studio.wire.setInUse(!document.hidden));
+document.addEventListener("visibilitychange", () => {
+  studio.wire.setInUse(!document.hidden);
+  if (document.hidden) studio.rest();
+});
 addEventListener("resize", scheduleRender);
 
 window.streamsynth = studio;

@@ -16,12 +16,8 @@ export class Monitor {
   show(studio) {
     const heard = studio.heard();
     const take = heard?.take ?? studio.takes.findLast((candidate) => candidate.making) ?? studio.takes.at(-1) ?? null;
-    const growing = take !== null && (take.making || (take.samples > 0 && heard?.part !== null && studio.plays(take)));
-    this.#waveform.draw({
-      peaks: take?.peaks ?? null,
-      playhead: heard?.frame ?? null,
-      growing,
-    });
+    const growing = take !== null && (take.making || studio.activity(take) === "live");
+    this.#waveform.draw({ peaks: take?.peaks ?? null, playhead: heard?.frame ?? null, growing });
     this.#showClock(take, heard, growing);
     this.#showMeters(studio);
   }

@@ -72,7 +72,12 @@ export class Player {
 
   /** Asks for sound; the browser may grant it later, and what is queued plays then. */
   wake() {
-    if (!this.running) this.#context.resume().catch(() => {});
+    if (!this.running) this.#context.resume();
+  }
+
+  /** Lets go of the sound device until the next `wake`. */
+  rest() {
+    this.#context.suspend();
   }
 
   /** Lets another thread append and drain through `port`. */

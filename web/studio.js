@@ -49,9 +49,11 @@ export class Studio {
     return { take, part, frame: offset + heard.position, position: heard.position };
   }
 
-  /** Whether `take` is what plays, or is about to. */
-  plays(take) {
-    return [...this.#replies.values()].some((reply) => reply.take === take);
+  /** Whether `take` plays, or is about to: "live" for the first time, "replay", or null. */
+  activity(take) {
+    const reply = [...this.#replies.values()].find((candidate) => candidate.take === take);
+    if (!reply) return null;
+    return reply.part ? "live" : "replay";
   }
 
   /** Model, voice and speed of what is said from now on. */
@@ -65,6 +67,11 @@ export class Studio {
     if (!this.player) await this.#openPlayer();
     this.player.wake();
     if (this.wire.state !== "locked") this.wire.use();
+  }
+
+  /** Lets go of the audio output while nobody looks and nothing plays. */
+  rest() {
+    if (!this.speaking) this.player?.rest();
   }
 
   /** Speaks `text` as the next part of the current take, as soon as the parts before it are spoken. */

@@ -21,7 +21,7 @@ export class TakesView {
     this.#actions = actions;
   }
 
-  /** `isPlaying(take)` says which one sounds now. */
+  /** `isPlaying(take)` says whether it sounds now, or is about to. */
   show(takes, isPlaying) {
     this.#section.hidden = takes.length === 0;
     for (const [take, row] of this.#rows) {
@@ -60,10 +60,10 @@ export class TakesView {
   }
 
   #update(row, take, playing) {
-    const { facts, problem } = factsOf(take);
-    const shown = JSON.stringify([take.text, facts, problem, playing, take.making, take.audioDropped, take.peaks.length >> 3]);
+    const shown = looksOf(take, playing);
     if (shown === row.shown) return;
     Object.assign(row, { shown, playing });
+    const { facts, problem } = factsOf(take);
     row.text.textContent = take.text.trim();
     row.facts.textContent = facts;
     if (problem) row.facts.append(element("span", "problem", (facts ? " · " : "") + problem));
@@ -75,6 +75,13 @@ export class TakesView {
     label(row.download, `Download as wav: ${name}`, hasAudio(take) && !take.making);
     drawOutline(row.outline, take.peaks);
   }
+}
+
+/** Everything that a row shows, in short: it is compared at every frame. */
+function looksOf(take, playing) {
+  const { parts, making, audioDropped, stoppedAt, firstAudioMs, audibleMs, underruns, error } = take;
+  const outline = take.peaks.length >> 3;
+  return [parts.length, outline, playing, making, audioDropped, stoppedAt, firstAudioMs, audibleMs, underruns, error?.code].join();
 }
 
 const hasAudio = (take) => take.samples > 0 && !take.audioDropped;

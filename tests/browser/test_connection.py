@@ -63,6 +63,20 @@ def test_an_idle_connection_ends_silently_and_the_next_words_open_another(
     expect(page.locator("#notices")).to_be_empty()
 
 
+def test_a_hidden_silent_page_lets_go_of_the_sound_device(open_page: OpenPage, sine_server: str) -> None:
+    """And one that speaks goes on speaking behind another tab."""
+    page = open_page(sine_server, before=HIDE)
+    speak(page, "Long enough to be heard from behind")
+    page.wait_for_function("() => streamsynth.heard()")
+    set_hidden(page, True)
+    wait_until_spoken(page, "Long enough to be heard from behind")
+    set_hidden(page, False)
+    set_hidden(page, True)
+    page.wait_for_function("() => !streamsynth.player.running")
+    speak(page, "And again")
+    wait_until_spoken(page, "And again")
+
+
 def test_a_page_that_is_looked_at_keeps_its_session(open_page: OpenPage, serve_process: StartServer) -> None:
     """S56: `session.ping` holds it over several idle limits; protocol pings would not."""
     page = open_page(serve_process("--model", "sine", "--limit", "idle_s=1").url)
