@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 from over_http import quiet, until_metrics
-from over_socket import PCM, RawClient, frame, kinds, last, speaking
+from over_socket import PCM, RawClient, frame, kinds, last, speaking, until
 
 from streamsynth.testing.server_process import ServerProcess
 
@@ -134,4 +134,5 @@ async def test_the_terminal_event_of_everything_is_the_close_frame(serve_process
         assert last(events)["status"] == "completed"
         assert busy.websocket.close_code == 1001
         assert (await idle.closed())[1] == 1001
+    await until(lambda: not server.running)
     assert server.stop() == 0
