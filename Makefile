@@ -69,11 +69,13 @@ $(BIN)/python:
 	  $(APT) update && $(APT) install -y --no-install-recommends python3-venv >/dev/null && $(PYTHON) -m venv $(VENV); }
 
 $(BASE): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install -e . -c constraints.txt
+	@echo "setting up $(VENV): this takes minutes the first time"
+	@$(PIP) install -e . -c constraints.txt
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install -e '.[dev]' -c constraints.txt
+	@echo "setting up $(VENV) for development: this takes minutes the first time"
+	@$(PIP) install -e '.[dev]' -c constraints.txt
 	@touch $@ $(BASE)
 
 clean:

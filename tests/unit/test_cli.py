@@ -113,6 +113,15 @@ def test_config_show_writes_tab_separated_lines_into_a_pipe(capsys: pytest.Captu
     assert "sine\ttone\truntime\tthreads\t1\tdefault" in lines
 
 
+def test_a_terminal_gets_a_drawn_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run("config", "show", "--model", "sine", "--set", "tone.frequency_hz=1") == 0
+    shown = capsys.readouterr().out
+    assert "─" in shown
+    assert "frequency_hz" in shown
+    assert "\t" not in shown
+
+
 def test_models_lists_every_pipeline_with_its_voices(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("models", "--json") == 0
     listed = json.loads(capsys.readouterr().out)

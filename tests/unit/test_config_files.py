@@ -160,3 +160,10 @@ def test_a_set_that_means_nothing_is_refused(models: list[str], text: str, messa
 def test_the_same_field_typed_twice_is_refused() -> None:
     with pytest.raises(StreamSynthError, match=r"given once for voice\.threads"):
         plan(["alto"], [], ["voice.threads=1", "voice.threads=2"])
+
+
+@given(st.text() | st.builds("{}.{}={}".format, st.text(), st.text(), st.text()))
+def test_nothing_that_is_typed_gives_anything_but_a_typed_error_of_one_line(text: str) -> None:
+    with pytest.raises(StreamSynthError) as caught:
+        plan(["alto"], [], [text])
+    assert "\n" not in str(caught.value)
