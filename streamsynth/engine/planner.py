@@ -157,10 +157,15 @@ class Planner:
         return spans
 
     def _counts(self, gang: Gang, tokens: int) -> list[int]:
-        """How many positions each row computes now: all that are left, within the step's tokens."""
+        """How many positions each row computes now: all that are left, within the step's tokens.
+
+        The last positions of all rows are computed in one step: a frame is drawn from them together.
+        """
+        left = [row.length - row.computed for row in gang.rows]
+        held_back = int(sum(left) > tokens)
         counts = []
-        for row in gang.rows:
-            count = min(row.length - row.computed, tokens)
+        for positions in left:
+            count = min(positions - held_back, tokens)
             counts.append(count)
             tokens -= count
         return counts

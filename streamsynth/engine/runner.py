@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -56,27 +56,58 @@ class Drawing:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class FrameGang(Gang):
-    """A gang with what it says: each row's input positions, int64 (length, width).
+    """A gang with what it says: the prompt of each row, int64 (length, width), and what its frames became, `fed`.
 
-    `drawn` counts its frames; `first_frame` is where the noise of the first of them stands in the request's.
+    `first_frame` is where the noise of the first frame stands in the request's. `launched` frames are drawn or being
+    drawn; those that have been read are in `fed`, as input positions (width,) that all rows share.
     """
 
-    inputs: list[Tensor]
+    prompts: Sequence[Tensor]
     drawing: Drawing
     first_frame: int = 0
-    drawn: int = 0
+    launched: int = 0
+    fed: list[Tensor] = field(default_factory=list)
 
     @classmethod
     def of(cls, prompts: Sequence[Tensor], drawing: Drawing, page_size: int, first_frame: int = 0) -> FrameGang:
         """A gang that has drawn nothing; pages of equal beginnings will be shared with others."""
         rows = [Row(len(prompt), _prefix_keys(prompt, page_size)) for prompt in prompts]
-        return cls(rows=rows, inputs=list(prompts), drawing=drawing, first_frame=first_frame)
+        return cls(rows=rows, prompts=list(prompts), drawing=drawing, first_frame=first_frame)
 
-    def append(self, position: Tensor) -> None:
-        """Take a drawn frame as the next input position (width,) of every row."""
-        self.inputs = [torch.cat((inputs, position[None])) for inputs in self.inputs]
-        self.drawn += 1
+    @property
+    def drawn(self) -> int:
+        """Frames that have been read."""
+        return len(self.fed)
+
+    @property
+    def noise_position(self) -> int:
+        """Of the next frame to be launched."""
+        return self.first_frame + self.launched
+
+    def inputs(self, row: Row, start: int, count: int) -> Tensor:
+        """Input positions `start` to `start + count` of one of its rows; all of them must have been read."""
+        prompt = self.prompts[self.rows.index(row)]
+        said = prompt[start : start + count]
+        first = max(0, start - len(prompt))
+        fed = self.fed[first : start + count - len(prompt)] if start + count > len(prompt) else []
+        return torch.cat((said, torch.stack(fed))) if fed else said
+
+    def launch(self) -> None:
+        """A frame is being drawn: every row grows by a position whose content `feed` will tell."""
+        self.launched += 1
         self.extend()
+
+    def feed(self, position: Tensor) -> None:
+        """The oldest frame under way has been read: it is this input position (width,) of every row."""
+        self.fed.append(position)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A gang's next frame, int64 (codebooks,) on the CPU."""
+
+    gang: FrameGang
+    frame: Tensor
 
 
 def _prefix_keys(prompt: Tensor, page_size: int) -> list[PrefixKey]:
@@ -89,8 +120,24 @@ def _prefix_keys(prompt: Tensor, page_size: int) -> list[PrefixKey]:
     return keys
 
 
+class StepRunner(Protocol):
+    """What computes plans: this file's `Runner`, or one that reads frames a step late."""
+
+    @property
+    def busy(self) -> bool:
+        """Frames are under way: another `step`, also of an empty plan, returns them."""
+
+    def step(self, plan: Plan, gangs: Mapping[Row, FrameGang]) -> list[Drawn]:
+        """Compute the plan's positions and draw a frame for each ready gang; `gangs` finds a row's gang.
+
+        Returns the frames that could be read by now, in the order of their launch. A gang may have ended meanwhile.
+        """
+
+
 class Runner:
     """Computes one plan at a time. Rows of different requests only meet in matrix products."""
+
+    busy = False
 
     def __init__(self, model: FrameModel, memory: PageMemory) -> None:
         self._model = model
@@ -99,35 +146,31 @@ class Runner:
         self._caches: dict[int, DenseAttention] = {}
 
     @torch.inference_mode()
-    def step(self, plan: Plan, gangs: Mapping[Row, FrameGang]) -> list[Tensor]:
-        """Compute the plan's positions and draw a frame, int64 (codebooks,), for each ready gang, in their order.
-
-        `gangs` finds a row's gang. Appends each frame to its gang's inputs.
-        """
+    def step(self, plan: Plan, gangs: Mapping[Row, FrameGang]) -> list[Drawn]:
+        """As `StepRunner.step`: the frames of this very plan, in the order of `plan.ready`."""
         if not plan.spans:
             return []
         spans, inputs, last = [], [], {}
         total = 0
         for span in plan.spans:
-            gang = gangs[span.row]
-            index = gang.rows.index(span.row)
-            inputs.append(gang.inputs[index][span.start : span.start + span.count])
+            inputs.append(gangs[span.row].inputs(span.row, span.start, span.count))
             spans.append(RowSpan(span.start, span.count, span.row.pages))
             total += span.count
             last[span.row] = total - 1
         x = self._model.embed(torch.cat(inputs).to(self._device))
         hidden = self._model.trunk(x, PagedAttention(self._memory, spans, self._device))
         ready = [gangs[gang.rows[0]] for gang in plan.ready]
-        frames: dict[int, Tensor] = {}
+        frames: dict[FrameGang, Drawn] = {}
         for rows in {len(gang.rows) for gang in ready}:
             alike = [gang for gang in ready if len(gang.rows) == rows]
             ends = torch.tensor([last[row] for gang in alike for row in gang.rows], device=self._device)
             drawn = self._draw(hidden[ends], alike)
             fed = self._model.feedback(drawn).cpu()
             for gang, frame, position in zip(alike, drawn.cpu(), fed, strict=True):
-                gang.append(position)
-                frames[id(gang)] = frame
-        return [frames[id(gang)] for gang in ready]
+                gang.launch()
+                gang.feed(position)
+                frames[gang] = Drawn(gang, frame)
+        return [frames[gang] for gang in ready]
 
     def _draw(self, hidden: Tensor, gangs: Sequence[FrameGang]) -> Tensor:
         rows = hidden.shape[0]
@@ -137,7 +180,7 @@ class Runner:
             hidden,
             SamplingBatch.of([gang.drawing.first for gang in gangs], self._device),
             SamplingBatch.of([gang.drawing.rest for gang in gangs], self._device),
-            torch.tensor([gang.first_frame + gang.drawn for gang in gangs], device=self._device),
+            torch.tensor([gang.noise_position for gang in gangs], device=self._device),
             torch.tensor([gang.drawing.scale for gang in gangs], device=self._device),
             self._caches[rows],
         )

@@ -104,13 +104,13 @@ def sample(logits: Tensor, batch: SamplingBatch, position: Tensor, codebook: int
     # Sorted best first; equal logits keep no promised order, as with any argmax.
     best, tokens = logits.float().topk(count, dim=-1)
     hot = batch.temperature.clamp_min(1e-5)[:, None]
-    scaled = best / hot
-    probability = torch.softmax(scaled, -1)
     rank = torch.arange(count, device=logits.device)
     limit = torch.where(batch.top_k > 0, batch.top_k, count)[:, None]
+    scaled = (best / hot).masked_fill(rank >= limit, -torch.inf)
+    probability = torch.softmax(scaled, -1)
     # A token stays while the mass before it is below top_p: the best one always does.
     before = probability.cumsum(-1) - probability
-    keep = (rank < limit) & (before < batch.top_p[:, None])
+    keep = before < batch.top_p[:, None]
     keep &= probability >= batch.min_p[:, None] * probability[:, :1]
     noisy = scaled + gumbel(batch.seed, position, codebook, tokens)
     drawn = noisy.masked_fill(~keep, -torch.inf).argmax(-1)

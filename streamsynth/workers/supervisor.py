@@ -111,19 +111,15 @@ class Supervisor:
         """A worker that is ready. On any failure or cancellation it is killed and reaped before this returns."""
         spec = self.spec
         self._lost = asyncio.Event()
+        launched = await self._spawn()
+        connection: WorkerConnection | None = None
         try:
-            launched = await asyncio.to_thread(
-                self._launcher.launch, spec.stage, threads=spec.threads, memory_bytes=spec.memory_bytes
-            )
-        except OSError as error:
-            message = f"stage {spec.stage} could not be started: {error}"
-            raise StreamSynthError(ErrorCode.START_FAILED, message) from error
-        connection = await self._connect(launched)
-        try:
+            connection = await self._connect(launched)
             async with asyncio.timeout(spec.start_timeout_s):
                 ready = await connection.ready
         except BaseException as error:
-            connection.close()
+            if connection is not None:
+                connection.close()
             await _reap(launched)
             if isinstance(error, TimeoutError):
                 message = f"stage {spec.stage} was not ready within {spec.start_timeout_s:g} s"
@@ -135,6 +131,27 @@ class Supervisor:
         self._heard_at = asyncio.get_running_loop().time()
         self._on_change()
         return launched
+
+    async def _spawn(self) -> Launched:
+        """A worker that has begun to start. Cancelled, it waits for the one that a thread is making, and ends that."""
+        spec = self.spec
+        call = asyncio.to_thread(
+            self._launcher.launch, spec.stage, threads=spec.threads, memory_bytes=spec.memory_bytes
+        )
+        launching = asyncio.create_task(call)
+        try:
+            return await asyncio.shield(launching)
+        except OSError as error:
+            message = f"stage {spec.stage} could not be started: {error}"
+            raise StreamSynthError(ErrorCode.START_FAILED, message) from error
+        except asyncio.CancelledError:
+            await asyncio.wait([launching])
+            if launching.exception() is None:
+                launched = launching.result()
+                launched.connection.close()
+                os.close(launched.memory)
+                await _reap(launched)
+            raise
 
     async def _connect(self, launched: Launched) -> WorkerConnection:
         spec = self.spec
