@@ -8,7 +8,7 @@ export class CatalogueError extends Error {
   }
 }
 
-/** `{models: [{id, description, speed: [low, high], default_voice}], textCharacters}`; the first model is the default. */
+/** `{models: [{id, description, speed: [low, high], default_voice}], textCharacters}`, the default model first. */
 export async function loadModels(key) {
   const { limits, models } = await get("/v1/limits", key);
   return {

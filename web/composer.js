@@ -4,8 +4,9 @@ import { endsSentence, splitFinished } from "./sentences.js";
 
 const PAUSE_MS = 900;
 const HINTS = {
-  typing: "Each sentence is spoken as soon as you finish it. Enter speaks the rest and ends the take; Shift+Enter makes a new line.",
-  enter: "Enter speaks the text; Shift+Enter makes a new line. Write the next one while this one is spoken.",
+  typing:
+    "Each sentence is spoken as soon as you finish it. Enter speaks the rest and ends the take. Shift+Enter: new line.",
+  enter: "Enter speaks the text. Shift+Enter: new line. Write the next one while this one is spoken.",
 };
 const MODE_KEY = "streamsynth.mode";
 
@@ -56,7 +57,7 @@ export class Composer {
     this.#limit = characters;
   }
 
-  /** Puts the caret behind the text. The blur is for chromium, whose caret stays lost after a dialog gave the focus back. */
+  /** Puts the caret behind the text. The blur is for chromium, whose caret is lost once a dialog gave the focus back. */
   focus() {
     this.#text.blur();
     this.#text.focus();

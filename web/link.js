@@ -1,4 +1,4 @@
-// The connection below a SpeechSession: opened when it is needed, kept while the page is in use, reopened after it was lost.
+// The connection below a SpeechSession: opened when needed, kept while the page is in use, reopened after it was lost.
 
 import { SpeechSession } from "./session.js";
 
@@ -12,7 +12,7 @@ const CLOSED_NORMALLY = 1000;
 
 /**
  * States: `resting` (no connection, none needed), `connecting`, `open`, `waiting` (tries again at `retryAt`),
- * `locked` (the server wants a key, or another one). `error` says why it is waiting or locked, also while it tries again.
+ * `locked` (the server wants a key, or another one). `error` says why it waits or is locked, also while it tries again.
  *
  * `onState(link)` is called at each change. `onEvent` gets the session's events.
  */

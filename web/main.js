@@ -18,9 +18,10 @@ socketUrl.protocol = location.protocol === "https:" ? "wss:" : "ws:";
 
 const NO_SOUND = {
   insecure:
-    "This page was opened over plain http from another machine. Browsers play streamed audio on https and on localhost only: " +
+    "This page was opened over plain http from another machine. Browsers play streamed audio on https and localhost only: " +
     "start the server with --tls-cert and --tls-key, or open it through an SSH tunnel on localhost.",
-  unsupported: "This browser has no AudioWorklet, which playing speech needs. A current Chrome, Firefox or Safari has it.",
+  unsupported:
+    "This browser has no AudioWorklet, which playing speech needs. A current Chrome, Firefox or Safari has it.",
 };
 
 const notices = new Notices(byId("notices"));
@@ -82,7 +83,14 @@ const settings = new VoiceSettings({
 });
 
 // Errors that the state of the connection shows for as long as they last.
-const STANDING = new Set(["unauthorized", "forbidden", "unreachable", "connection_lost", "shutting_down", "overloaded"]);
+const STANDING = new Set([
+  "unauthorized",
+  "forbidden",
+  "unreachable",
+  "connection_lost",
+  "shutting_down",
+  "overloaded",
+]);
 
 function tell(error) {
   if (!STANDING.has(error.code)) notices.tell(error);
@@ -184,16 +192,18 @@ function announceEnd() {
   byId("announcement").textContent = whole ? `Finished, ${duration(take.seconds)}.` : "Stopped.";
 }
 
-byId("samples").querySelector("ul").append(
-  ...SAMPLES.map(({ title, text }) => {
-    const item = document.createElement("li");
-    const button = document.createElement("button");
-    Object.assign(button, { type: "button", className: "sample", textContent: title });
-    button.addEventListener("click", () => speakAlone(text));
-    item.append(button);
-    return item;
-  }),
-);
+byId("samples")
+  .querySelector("ul")
+  .append(
+    ...SAMPLES.map(({ title, text }) => {
+      const item = document.createElement("li");
+      const button = document.createElement("button");
+      Object.assign(button, { type: "button", className: "sample", textContent: title });
+      button.addEventListener("click", () => speakAlone(text));
+      item.append(button);
+      return item;
+    }),
+  );
 
 byId("speak").addEventListener("click", ({ detail }) => {
   composer.speakAll();

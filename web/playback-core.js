@@ -1,6 +1,6 @@
 // What the audio thread does with samples, free of Web Audio so that node can test it sample by sample.
 //
-// A reply is everything that is played for one utterance. Its id is a number, larger than those of the replies before it.
+// A reply is everything that is played for one utterance. Its id is a number, larger than any before it.
 // Replies play in the order of their first message, the next one right behind the last sample of the one before. All
 // counts are frames of mono audio.
 

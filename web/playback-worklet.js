@@ -1,5 +1,5 @@
-// The audio thread: samples come from the page (player.js) and from the socket's thread (wire-worker.js), reports go to the
-// page.
+// The audio thread: samples come from the page (player.js) and from the socket's thread (wire-worker.js), reports go to
+// the page.
 
 import { PlaybackCore } from "./playback-core.js";
 

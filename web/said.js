@@ -64,6 +64,9 @@ function sentenceAt(part, position) {
 
 /** The stretch of the part's text that is spoken at `position`: a sentence, or all of it where the texts differ. */
 function nowIn(part, position) {
-  const places = locateSentences(part.text, part.sentences.map(({ text }) => text));
+  const places = locateSentences(
+    part.text,
+    part.sentences.map(({ text }) => text),
+  );
   return places[sentenceAt(part, position)] ?? { from: 0, to: part.text.trimEnd().length };
 }

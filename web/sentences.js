@@ -1,4 +1,4 @@
-// Where a text that is still being typed may be handed over: after a finished sentence, never inside "Dr. Smith" or "3.5".
+// Where a text that is still being typed may be handed over: after a finished sentence, not inside "Dr. Smith".
 
 // What ends a sentence and what closes it, followed by the space that shows that the typist has moved on. The look-behind
 // makes a run of marks match from its beginning only, so that a long one costs no more than its length.
@@ -7,8 +7,12 @@ const ENDED = /([.!?…]["'”’)\]]*|[。！？]["'”’」』）]*)\s*$/u;
 const ELLIPSIS = /^(…|\.\.)/;
 const LAST_WORD = /\S*$/;
 const LONGEST_ABBREVIATION = 8;
-const ABBREVIATION =
-  /^["'“‘([]*(?:[A-Za-z]|(?:[A-Za-z]\.)+[A-Za-z]|mrs?|ms|dr|prof|st|jr|sr|vs|etc|no|nr|fig|approx|inc|ltd|mt|gen|col|sgt|capt|lt|rev|hon|cf|bzw|usw|ca|\d{1,3})$/iu;
+const OPENING = /^["'“‘([]+/u;
+const INITIALS = /^(?:\p{L}\.)*\p{L}$/u;
+const ORDINAL = /^\d{1,3}$/;
+const ABBREVIATIONS = new Set(
+  "mr mrs ms dr prof st jr sr vs etc no nr fig approx inc ltd mt gen col sgt capt lt rev hon cf bzw usw ca".split(" "),
+);
 
 /**
  * Splits `text` into the sentences that are finished and the rest that is still being written.
@@ -23,8 +27,9 @@ export function splitFinished(text) {
 }
 
 function followsAbbreviation(text, index) {
-  const [word] = text.slice(Math.max(0, index - LONGEST_ABBREVIATION), index).match(LAST_WORD);
-  return ABBREVIATION.test(word);
+  const [last] = text.slice(Math.max(0, index - LONGEST_ABBREVIATION), index).match(LAST_WORD);
+  const word = last.replace(OPENING, "");
+  return ABBREVIATIONS.has(word.toLowerCase()) || INITIALS.test(word) || ORDINAL.test(word);
 }
 
 /** Whether the text could stop here: used once the typist pauses. */
@@ -35,7 +40,7 @@ export function endsSentence(text) {
 /** Cuts a text into messages of at most `limit` UTF-16 units, never through a surrogate pair. */
 export function messagesOf(text, limit = 16_384) {
   const messages = [];
-  for (let at = 0; at < text.length; ) {
+  for (let at = 0; at < text.length;) {
     let end = Math.min(at + limit, text.length);
     if (end < text.length && isHighSurrogate(text.charCodeAt(end - 1))) end -= 1;
     messages.push(text.slice(at, end));
@@ -44,7 +49,7 @@ export function messagesOf(text, limit = 16_384) {
   return messages;
 }
 
-/** Where each of `sentences` lies in `text`, in order: `{from, to}`, or null for one that is written differently there. */
+/** Where each of `sentences` lies in `text`, in order: `{from, to}`, or null if it is written differently. */
 export function locateSentences(text, sentences) {
   let at = 0;
   return sentences.map((sentence) => {

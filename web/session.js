@@ -1,4 +1,4 @@
-// The speech protocol as a client sees it: utterances in, audio and endings out. No DOM, no WebSocket, no clock of its own.
+// The speech protocol as a client sees it: utterances in, audio and endings out. No DOM, socket or clock of its own.
 // One SpeechSession lives as long as one connection, which `link.js` owns.
 
 const FIXED_CONFIG = {
@@ -8,7 +8,7 @@ const FIXED_CONFIG = {
   ack: true,
 };
 
-/** One utterance: `id` is the caller's name for it, `index` the server's. Times are in ms on the clock given to the session. */
+/** One utterance: `id` is the caller's name for it, `index` the server's. Times are on the session's clock, in ms. */
 export class Utterance {
   state = "open"; // open -> flushed -> ended
   status = null; // once ended: completed, cancelled or failed
@@ -67,7 +67,10 @@ export class SpeechSession {
     return this.#unfinished.size > 0;
   }
 
-  /** Asks for settings ({model?, voice?, speed, sample_rate}), which the first text needs; while an utterance is open they wait for its end, since the server would refuse them. */
+  /**
+   * Asks for settings {model?, voice?, speed, sample_rate}, which the first text needs. While an utterance is open they wait
+   * for its end, since the server would refuse them.
+   */
   configure(settings) {
     this.#wanted = settings;
     if (!this.#open) this.#sendSettings();
@@ -174,7 +177,10 @@ export class SpeechSession {
 
   #refuseFormat(utterance, got) {
     const wanted = `pcm at ${utterance.sampleRate} Hz with 1 channel`;
-    utterance.error = { code: "wrong_format", message: `the server answers with ${got}; this page asked for ${wanted}` };
+    utterance.error = {
+      code: "wrong_format",
+      message: `the server answers with ${got}; this page asked for ${wanted}`,
+    };
     utterance.stopped = true;
     if (this.#open === utterance) this.#open = null;
     this.#send({ type: "input.cancel", utterance_index: utterance.index });

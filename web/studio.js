@@ -24,7 +24,7 @@ export class Studio {
   current = null;
   player = null;
   underruns = 0;
-  /** When the parts that a full server refused go out again, on the clock of `performance.now()`; null if there are none. */
+  /** When the parts that a full server refused go out again, as `performance.now()` counts; null if there are none. */
   retryAt = null;
 
   constructor({ url, onChange, onNotice }) {

@@ -6,7 +6,7 @@ import { duration, inWords, milliseconds } from "./words.js";
 
 const NAME_CHARACTERS = 60;
 
-/** `onReplay(take)`, `onAgain(take)` (speak its text anew), `onEdit(take)`; each row is rebuilt only when it changed. */
+/** `onReplay(take)`, `onAgain(take)` (speak its text anew), `onEdit(take)`; a row is rebuilt only when it changed. */
 export class TakesView {
   #section;
   #list;
@@ -81,7 +81,18 @@ export class TakesView {
 function looksOf(take, playing) {
   const { parts, making, audioDropped, stoppedAt, firstAudioMs, audibleMs, underruns, error } = take;
   const outline = take.peaks.length >> 3;
-  return [parts.length, outline, playing, making, audioDropped, stoppedAt, firstAudioMs, audibleMs, underruns, error?.code].join();
+  return [
+    parts.length,
+    outline,
+    playing,
+    making,
+    audioDropped,
+    stoppedAt,
+    firstAudioMs,
+    audibleMs,
+    underruns,
+    error?.code,
+  ].join();
 }
 
 const hasAudio = (take) => take.samples > 0 && !take.audioDropped;

@@ -1,6 +1,6 @@
 // What was said: takes, each made of parts, each part one utterance on the socket. No DOM, no audio output.
 //
-// Someone who types on while the page speaks makes one take of several parts; Enter on a whole text makes a take of one.
+// Someone who types on while the page speaks makes one take of several parts; Enter on a whole text makes one of one.
 
 import { Peaks } from "./peaks.js";
 
@@ -110,7 +110,7 @@ export class Take {
   }
 }
 
-/** What is kept of `takes`: the latest ones, and of these only the latest `maxSeconds` of audio (text and times stay). */
+/** What is kept of `takes`: the latest, and of these only the latest `maxSeconds` of audio (text and times stay). */
 export function boundTakes(takes, { maxTakes, maxSeconds }) {
   const kept = takes.slice(-maxTakes);
   let seconds = 0;

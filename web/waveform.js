@@ -29,7 +29,7 @@ export class Waveform {
     this.#paint(shown, scaleOf(peaks), width, height);
   }
 
-  /** A stretch of `count` buckets: the playhead stands and the audio moves, or with reduced motion the other way round. */
+  /** A stretch of `count` buckets: the audio moves past the playhead, or with reduced motion the other way round. */
   #window(peaks, at, count) {
     const held = Math.floor(count * PLAYHEAD_AT);
     const first = this.#reducedMotion.matches ? Math.floor(at / count) * count : at - held;

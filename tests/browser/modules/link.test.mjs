@@ -123,7 +123,10 @@ test("S56: an idle close is silent, and the next use opens a fresh session with 
   sockets[1].open();
   assert.deepEqual(sockets[1].types(), ["session.config", "input.text"]);
   assert.deepEqual(states, ["connecting", "open", "resting", "connecting"]);
-  assert.equal(events.some(({ type }) => type === "ended"), false);
+  assert.equal(
+    events.some(({ type }) => type === "ended"),
+    false,
+  );
 });
 
 test("S56: while the page is in use, pings keep the session; hidden, it is left to end", () => {
@@ -217,7 +220,10 @@ test("refused settings end the connection, so that the next use starts with bett
   sockets[0].open();
   sockets[0].say("error", { code: "invalid_value", message: "speed", param: "speed", fatal: false });
   assert.equal(link.state, "resting");
-  assert.deepEqual(events.map(({ type }) => type), ["ended", "refused"]);
+  assert.deepEqual(
+    events.map(({ type }) => type),
+    ["ended", "refused"],
+  );
   link.configure({ ...SETTINGS, speed: 2 });
   link.use();
   sockets[1].open();

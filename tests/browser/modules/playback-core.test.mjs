@@ -93,7 +93,10 @@ test("DX-7: a drain before the start buffer is full starts playback at once", ()
   assert.deepEqual(play(core, 50, 10), Array(50).fill(0.5));
   assert.deepEqual(
     events.map(({ type, frame }) => [type, frame]),
-    [["started", 10], ["drained", 60]],
+    [
+      ["started", 10],
+      ["drained", 60],
+    ],
   );
 });
 
@@ -108,7 +111,10 @@ test("nothing plays before the start buffer is full, and then everything does fr
   core.append(1, Int16Array.of(3, 2, 1));
   assert.deepEqual(play(core, 4), [0, 0, 0, 0]);
   core.append(1, Int16Array.of(5));
-  assert.deepEqual(play(core, 4, 4), [3, 2, 1, 5].map((sample) => sample / 32768));
+  assert.deepEqual(
+    play(core, 4, 4),
+    [3, 2, 1, 5].map((sample) => sample / 32768),
+  );
 });
 
 test("at 24 kHz the start buffer is 60 ms, the fade 5 ms, and the start buffer never exceeds 480 ms", () => {
@@ -135,7 +141,10 @@ test("audio that arrives exactly when the buffer empties is no underrun", () => 
   play(core, 4);
   core.append(1, level(4));
   assert.deepEqual(play(core, 4, 4), [0.5, 0.5, 0.5, 0.5]);
-  assert.deepEqual(events.map(({ type }) => type), ["started"]);
+  assert.deepEqual(
+    events.map(({ type }) => type),
+    ["started"],
+  );
 });
 
 test("an underrun decays to zero within the fade and playback comes back with a fade-in", () => {
@@ -146,7 +155,11 @@ test("an underrun decays to zero within the fade and playback comes back with a 
   assert.deepEqual(play(core, 8, 12), [0, 0.125, 0.25, 0.375, 0.5, 0.5, 0.5, 0.5]);
   assert.deepEqual(
     events.map(({ type, frame, position }) => [type, frame, position]),
-    [["started", 0, 0], ["underrun", 4, undefined], ["started", 12, 4]],
+    [
+      ["started", 0, 0],
+      ["underrun", 4, undefined],
+      ["started", 12, 4],
+    ],
   );
 });
 
@@ -157,7 +170,10 @@ test("a terminal fade multiplies with a running fade-in", () => {
   core.append(1, level(5));
   core.drain(1);
   const fadeIn = [0, 0.25, 0.5, 0.75, 1];
-  assert.deepEqual(play(core, 5, 12), fadeIn.map((gain, k) => 0.5 * gain * fadeIn[4 - k]));
+  assert.deepEqual(
+    play(core, 5, 12),
+    fadeIn.map((gain, k) => 0.5 * gain * fadeIn[4 - k]),
+  );
 });
 
 test("audio after a drain cancels the fade without a step in gain", () => {
@@ -167,7 +183,10 @@ test("audio after a drain cancels the fade without a step in gain", () => {
   assert.deepEqual(play(core, 3), [0.5, 0.375, 0.25]);
   core.append(1, level(6));
   assert.deepEqual(play(core, 6, 3), [0.125, 0.21875, 0.3125, 0.40625, 0.5, 0.5]);
-  assert.equal(events.some(({ type }) => type === "drained"), false);
+  assert.equal(
+    events.some(({ type }) => type === "drained"),
+    false,
+  );
   core.drain(1);
   assert.deepEqual(play(core, 2, 9), [0.5, 0]);
 });
@@ -181,7 +200,12 @@ test("the next reply follows in the same quantum, without a gap and with its own
   assert.deepEqual(play(core, 10, 100), [0.25, 0.25, 0.25, 0.25, 0.5, 0.5, 0.5, 0.5, 0, 0]);
   assert.deepEqual(
     events.map(({ type, reply, frame }) => [type, reply, frame]),
-    [["started", 1, 100], ["drained", 1, 104], ["started", 2, 104], ["drained", 2, 108]],
+    [
+      ["started", 1, 100],
+      ["drained", 1, 104],
+      ["started", 2, 104],
+      ["drained", 2, 108],
+    ],
   );
 });
 
@@ -192,7 +216,10 @@ test("waiting for the first audio of the next reply is no underrun", () => {
   play(core, 16);
   core.append(2, level(4));
   play(core, 4, 16);
-  assert.equal(events.some(({ type }) => type === "underrun"), false);
+  assert.equal(
+    events.some(({ type }) => type === "underrun"),
+    false,
+  );
 });
 
 test("a reset drops every queued reply; the next quantum carries only the decay of the last sample, then silence", () => {
@@ -219,7 +246,10 @@ test("S50: audio of a reply that was stopped, still on its way from another thre
   core.append(3, level(8));
   core.drain(3);
   assert.equal(play(core, 8, 20)[0], 0.5);
-  assert.deepEqual(events.filter(({ type }) => type === "drained").map(({ reply }) => reply), [3]);
+  assert.deepEqual(
+    events.filter(({ type }) => type === "drained").map(({ reply }) => reply),
+    [3],
+  );
 });
 
 test("at any rate the decay after a stop ends within one quantum", () => {
@@ -242,13 +272,18 @@ test("a reply that starts again after a reset starts with clear counters", () =>
 });
 
 test("S1: a tone in 320 ms pieces comes out as one tone, whatever the quanta", () => {
-  const tone = Int16Array.from({ length: 24000 }, (_, n) => Math.round(8000 * Math.sin((2 * Math.PI * 440 * n) / 24000)));
+  const tone = Int16Array.from({ length: 24000 }, (_, n) =>
+    Math.round(8000 * Math.sin((2 * Math.PI * 440 * n) / 24000)),
+  );
   const core = new PlaybackCore({ sampleRate: 24000, fadeSeconds: 0 });
   for (let at = 0; at < tone.length; at += 7680) core.append(1, tone.slice(at, at + 7680));
   core.drain(1);
   const out = [];
   while (out.length < tone.length) out.push(...play(core, 128, out.length));
-  assert.deepEqual(out.slice(0, tone.length), [...tone].map((sample) => Math.fround(sample / 32768)));
+  assert.deepEqual(
+    out.slice(0, tone.length),
+    [...tone].map((sample) => Math.fround(sample / 32768)),
+  );
   assert.deepEqual(out.slice(tone.length), Array(out.length - tone.length).fill(0));
 });
 

@@ -14,7 +14,10 @@ test("a wav file has true sizes, the rate, and every sample", () => {
   assert.equal(view.getUint32(24, true), 24000);
   assert.equal(view.getUint32(28, true), 48000);
   assert.equal(view.getUint32(40, true), 10);
-  assert.deepEqual(samples.map((_, n) => view.getInt16(44 + 2 * n, true)), samples);
+  assert.deepEqual(
+    samples.map((_, n) => view.getInt16(44 + 2 * n, true)),
+    samples,
+  );
 });
 
 test("a file is named after its first words", () => {

@@ -1,4 +1,4 @@
-// The protocol client against scripted server messages: what it sends, what it hands out, and that every utterance ends once.
+// The protocol client against scripted server messages: what it sends and hands out, and that every utterance ends once.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -101,9 +101,15 @@ test("settings that change while an utterance is open wait for its end", () => {
   const { session, sent } = openSession();
   session.append("One.");
   session.configure({ ...SETTINGS, speed: 2 });
-  assert.deepEqual(sent.map(({ type }) => type), ["input.text"]);
+  assert.deepEqual(
+    sent.map(({ type }) => type),
+    ["input.text"],
+  );
   session.finish();
-  assert.deepEqual(sent.map(({ type }) => type), ["input.text", "input.done", "session.config"]);
+  assert.deepEqual(
+    sent.map(({ type }) => type),
+    ["input.text", "input.done", "session.config"],
+  );
   assert.equal(sent.at(-1).speed, 2);
 });
 
@@ -142,7 +148,10 @@ test("S38: a stop before the first audio, then new text at once, gives the new u
   session.cancel();
   const next = session.append("Next.");
   session.finish();
-  assert.deepEqual(sent.map(({ type }) => type), ["input.text", "input.cancel", "input.text", "input.done"]);
+  assert.deepEqual(
+    sent.map(({ type }) => type),
+    ["input.text", "input.cancel", "input.text", "input.done"],
+  );
   assert.deepEqual([open.index, next.index], [0, 1]);
   say("input.cancelled", { utterance_index: 0, samples_sent: 0 });
   done(0, 0, "cancelled");

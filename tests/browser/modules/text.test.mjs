@@ -19,7 +19,16 @@ test("a sentence is handed over once the typist has moved on, with the space beh
 });
 
 test("S59: abbreviations, initials, numbers and ellipses do not end a sentence", () => {
-  for (const text of ["Dr. Smith", "e.g. this", "J. K. Rowling", "98.6 degrees", "v2.0.1 is", "3. item", "Well... I", "U.S. Army"]) {
+  for (const text of [
+    "Dr. Smith",
+    "e.g. this",
+    "J. K. Rowling",
+    "98.6 degrees",
+    "v2.0.1 is",
+    "3. item",
+    "Well... I",
+    "U.S. Army",
+  ]) {
     assert.equal(finished(text), "", text);
   }
   assert.equal(finished("I saw Dr. Smith. He"), "I saw Dr. Smith. ");
@@ -72,7 +81,10 @@ test("errors are told in plain words, with the field", () => {
     inWords({ code: "invalid_value", message: "speed is 9; it must be within 0.5..2", param: "speed" }),
     "Speed is 9; it must be within 0.5..2.",
   );
-  assert.equal(inWords({ code: "unknown_field", message: "not known", param: "colour" }), "colour: not known.".replace("c", "C"));
+  assert.equal(
+    inWords({ code: "unknown_field", message: "not known", param: "colour" }),
+    "colour: not known.".replace("c", "C"),
+  );
   assert.equal(inWords({ code: "unreachable", message: "whatever" }), "The server cannot be reached.");
   assert.equal(
     inWords({ code: "overloaded", message: "256 utterances are speaking" }),
