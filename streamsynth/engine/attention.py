@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from streamsynth.engine.kv import fp8
 from streamsynth.engine.kv.pages import NULL_PAGE, PageId
 
 
@@ -56,14 +58,52 @@ class DenseAttention:
 class PageMemory:
     """Keys and values of all layers: each (layers, pages, page_size, kv_heads, head_dim) in the model's dtype."""
 
-    def __init__(self, *, layers: int, pages: int, page_size: int, kv_heads: int, head_dim: int, like: Tensor) -> None:
-        self.page_size = page_size
-        self.keys = like.new_zeros((layers, pages, page_size, kv_heads, head_dim))
-        self.values = like.new_zeros((layers, pages, page_size, kv_heads, head_dim))
+    quantised: ClassVar[bool] = False
 
-    @staticmethod
-    def page_bytes(*, layers: int, page_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
-        return 2 * layers * page_size * kv_heads * head_dim * dtype.itemsize
+    def __init__(self, *, layers: int, pages: int, page_size: int, kv_heads: int, head_dim: int, like: Tensor) -> None:
+        shape = (layers, pages, page_size, kv_heads, head_dim)
+        dtype = torch.uint8 if self.quantised else like.dtype
+        self.page_size = page_size
+        self.dtype = like.dtype
+        self.keys, self.values = (like.new_zeros(shape, dtype=dtype) for _ in range(2))
+        self.key_scales: Tensor | None = None
+        self.value_scales: Tensor | None = None
+        if self.quantised:
+            self.key_scales, self.value_scales = (like.new_zeros(shape[:-1], dtype=torch.float16) for _ in range(2))
+
+    @classmethod
+    def page_bytes(cls, *, layers: int, page_size: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
+        head_bytes = fp8.token_bytes(head_dim) if cls.quantised else head_dim * dtype.itemsize
+        return 2 * layers * page_size * kv_heads * head_bytes
+
+    def store(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        """Write tokens (tokens, kv_heads, head_dim) to `slots` (tokens,): page * page_size + place in the page."""
+        for pages, scales, tokens in ((self.keys, self.key_scales, k), (self.values, self.value_scales, v)):
+            if scales is not None:
+                tokens, divisors = fp8.quantise(tokens)
+                scales[layer].flatten(0, 1)[slots] = divisors
+            pages[layer].flatten(0, 1)[slots] = tokens
+
+    def gather(self, layer: int, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Copies of the pages of a table (rows, pages), as (rows, tokens, kv_heads, head_dim) in the model's dtype."""
+
+        def taken(pages: Tensor, scales: Tensor | None) -> Tensor:
+            tokens = pages[layer][table].flatten(1, 2)
+            if scales is None:
+                return tokens
+            return fp8.dequantise(tokens, scales[layer][table].flatten(1, 2), self.dtype)
+
+        return taken(self.keys, self.key_scales), taken(self.values, self.value_scales)
+
+
+class QuantisedPageMemory(PageMemory):
+    """Pages of float8 e4m3 bytes (as uint8), and in `key_scales` and `value_scales`, (layers, pages, page_size,
+    kv_heads) float16, what each token of each head was divided by.
+
+    An element is off by at most 2^-4 of itself, or of 2^-6 of its head's scale.
+    """
+
+    quantised = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +133,16 @@ class PagedAttention:
         self._groups = self._together(spans, device) if self._decoding else self._apart(spans, device)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values = self._memory.keys[layer], self._memory.values[layer]
-        keys.flatten(0, 1)[self._slots] = k
-        values.flatten(0, 1)[self._slots] = v
+        self._memory.store(layer, self._slots, k, v)
         grouped = q.shape[1] != k.shape[1]
         if self._decoding:
             (group,) = self._groups
-            return group.attend(q[:, :, None], keys, values, grouped)[:, :, 0]
+            return group.attend(self._memory, layer, q[:, :, None], grouped)[:, :, 0]
         parts = []
         start = 0
         for group in self._groups:
             row = q[start : start + group.count].transpose(0, 1)[None]
-            parts.append(group.attend(row, keys, values, grouped)[0].transpose(0, 1))
+            parts.append(group.attend(self._memory, layer, row, grouped)[0].transpose(0, 1))
             start += group.count
         return torch.cat(parts)
 
@@ -141,12 +179,7 @@ class _Group:
     length: int
     mask: Tensor | None
 
-    def attend(self, q: Tensor, keys: Tensor, values: Tensor, grouped: bool) -> Tensor:
-        """q (rows, heads, count, head_dim), keys and values one layer's pages; returns the shape of q."""
-        rows = self.table.shape[0]
-
-        def gather(pages: Tensor) -> Tensor:
-            taken = pages[self.table].view(rows, -1, *pages.shape[2:])
-            return taken[:, : self.length].transpose(1, 2)
-
-        return F.scaled_dot_product_attention(q, gather(keys), gather(values), attn_mask=self.mask, enable_gqa=grouped)
+    def attend(self, memory: PageMemory, layer: int, q: Tensor, grouped: bool) -> Tensor:
+        """q (rows, heads, count, head_dim); returns its shape."""
+        keys, values = (tokens[:, : self.length].transpose(1, 2) for tokens in memory.gather(layer, self.table))
+        return F.scaled_dot_product_attention(q, keys, values, attn_mask=self.mask, enable_gqa=grouped)

@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
-from streamsynth.engine.planner import Planner, Row
-from streamsynth.engine.runner import Drawing, FrameGang, Runner
+from streamsynth.engine.planner import Planner
+from streamsynth.engine.runner import Drawing, FrameGang, StepRunner
 from streamsynth.engine.stream import Emission, StepResult, Stream
 from streamsynth.errors import StreamSynthError
 
@@ -54,12 +54,16 @@ class Reader(Protocol):
 
 
 class TalkerStream:
-    """One request: its passages, and the gang that speaks the one under way."""
+    """One request: its passages, and the gang that speaks the one under way.
+
+    `held` is a frame of that gang that was read while the request had no credit for it.
+    """
 
     def __init__(self, engine: Talker, reader: Reader, drawing: Drawing, frame_limit: int) -> None:
         self.drawing = drawing
         self.gang: FrameGang | None = None
         self.passage: Passage | None = None
+        self.held: Tensor | None = None
         self.frames_left = frame_limit
         self.frames = 0
         self.segments = 0
@@ -113,7 +117,7 @@ class Talker:
     """
 
     def __init__(
-        self, runner: Runner, planner: Planner, *, page_size: int, frame_rate: int, codebooks: int, eos: int
+        self, runner: StepRunner, planner: Planner, *, page_size: int, frame_rate: int, codebooks: int, eos: int
     ) -> None:
         self._runner = runner
         self._planner = planner
@@ -122,7 +126,9 @@ class Talker:
         self._codebooks = codebooks
         self._eos = eos
         self._streams: set[TalkerStream] = set()
+        self._speakers: dict[FrameGang, TalkerStream] = {}
         self._frames = 0
+        self._late_frames = 0
         self._steps = 0
 
     def add(self, reader: Reader, drawing: Drawing, frame_limit: int) -> TalkerStream:
@@ -141,6 +147,7 @@ class Talker:
         return {
             "live": len(self._streams),
             "frames": self._frames,
+            "late_frames": self._late_frames,
             "steps": self._steps,
             "preemptions": self._planner.preemptions,
             "free_pages": self._planner.free_pages,
@@ -148,30 +155,51 @@ class Talker:
 
     def step(self, streams: Sequence[Stream]) -> StepResult:
         now = time.monotonic()
-        wanting = [stream for stream in streams if isinstance(stream, TalkerStream)]
-        made: list[tuple[Stream, Emission | StreamSynthError]] = []
-        gangs: dict[Row, FrameGang] = {}
-        owners: dict[int, TalkerStream] = {}
-        for stream in wanting:
+        asked = set(streams)
+        made: dict[Stream, Emission | StreamSynthError] = {}
+        gangs = self._gangs([stream for stream in streams if isinstance(stream, TalkerStream)], now, made)
+        self._release_idle(now)
+        plan = self._planner.plan(gangs)
+        worked = bool(plan.spans or made or self._runner.busy)
+        frames = self._runner.step(plan, {row: gang for gang in gangs for row in gang.rows})
+        for ready in plan.ready:
+            self._planner.publish(ready)
+        for drawn in frames:
+            speaker = self._speakers.get(drawn.gang)
+            if speaker is None:
+                self._late_frames += 1  # What it belongs to had ended before it was read.
+            elif speaker in asked and speaker not in made:
+                made[speaker] = self._take(speaker, drawn.frame)
+            else:
+                speaker.held = drawn.frame
+        self._steps += bool(plan.spans)
+        return StepResult(list(made.items()), worked=worked)
+
+    def _gangs(
+        self, streams: Sequence[TalkerStream], now: float, made: dict[Stream, Emission | StreamSynthError]
+    ) -> list[FrameGang]:
+        """The gangs that want a further frame; what is to be said of their streams without one goes into `made`."""
+        gangs: list[FrameGang] = []
+        for stream in streams:
             stream.stepped_at = now
             try:
                 gang = self._gang(stream)
             except StreamSynthError as error:
-                made.append((stream, error))
+                made[stream] = error
                 continue
             if gang is None:
-                made.append((stream, self._emit(stream, None, segment_final=stream.segment_open, final=True)))
-                continue
-            owners[id(gang)] = stream
-            gangs |= dict.fromkeys(gang.rows, gang)
-        self._release_idle(now)
-        plan = self._planner.plan([stream.gang for stream in owners.values() if stream.gang is not None])
-        frames = self._runner.step(plan, gangs)
-        for ready, frame in zip(plan.ready, frames, strict=True):
-            self._planner.publish(ready)
-            made.append((owners[id(ready)], self._take(owners[id(ready)], frame)))
-        self._steps += bool(plan.spans)
-        return StepResult(made, worked=bool(plan.spans or made))
+                made[stream] = self._emit(stream, None, segment_final=stream.segment_open, final=True)
+            elif stream.held is not None:
+                made[stream] = self._take(stream, stream.held)
+            elif self._may_launch(stream, gang):
+                gangs.append(gang)
+        return gangs
+
+    def _may_launch(self, stream: TalkerStream, gang: FrameGang) -> bool:
+        """Whether one more frame could still be wanted once those under way have been read."""
+        assert stream.passage is not None
+        under_way = gang.launched - gang.drawn
+        return gang.launched < stream.passage.max_frames and under_way < stream.frames_left
 
     def _gang(self, stream: TalkerStream) -> FrameGang | None:
         """The gang of the passage under way, or of the next; None at the end of the request."""
@@ -181,6 +209,7 @@ class Talker:
                 return None
             self._planner.check_fits([len(prompt) + passage.max_frames for prompt in passage.prompts])
             stream.gang = FrameGang.of(passage.prompts, stream.drawing, self._page_size, first_frame=stream.frames)
+            self._speakers[stream.gang] = stream
         return stream.gang
 
     def _release_idle(self, now: float) -> None:
@@ -193,6 +222,7 @@ class Talker:
         passage, gang = stream.passage, stream.gang
         assert passage is not None
         assert gang is not None
+        stream.held = None
         ended = int(frame[0]) == self._eos
         if not ended:
             stream.frames += 1
@@ -212,7 +242,8 @@ class Talker:
     def _end_passage(self, stream: TalkerStream) -> None:
         if stream.gang is not None:
             self._planner.release(stream.gang)
-        stream.gang = stream.passage = None
+            del self._speakers[stream.gang]
+        stream.gang = stream.passage = stream.held = None
 
     def _emit(
         self,

@@ -143,9 +143,8 @@ class Batch:
     def step(self) -> None:
         plan = self.planner.plan(self.frames)
         found: dict[Row, FrameGang] = {row: gang for gang in self.frames for row in gang.rows}
-        for gang, frame in zip(plan.ready, self.runner.step(plan, found), strict=True):
-            assert isinstance(gang, FrameGang)
-            self.frames[gang].append(frame)
+        for drawn in self.runner.step(plan, found):
+            self.frames[drawn.gang].append(drawn.frame)
 
 
 def test_greedy_frames_equal_the_reference_over_200_steps(

@@ -54,14 +54,14 @@ def test_a_long_prompt_is_computed_in_chunks_and_draws_only_when_complete() -> N
 
 
 def test_a_gang_advances_as_one_and_its_rows_stay_adjacent() -> None:
-    """CFG-7, CFG-8: rows of different prompts end on the same step; nobody comes between them."""
+    """CFG-7, CFG-8: rows of different prompts complete on the same step; nobody comes between them."""
     plans = planner(tokens=6)
     pair, lone = gang(5, 3), gang(2)
     first = plans.plan([pair, lone])
     assert [span.row for span in first.spans] == [pair.rows[0], pair.rows[1]]
     assert first.ready == []
     second = plans.plan([pair, lone])
-    assert [span.row for span in second.spans] == [pair.rows[1], lone.rows[0]]
+    assert [span.row for span in second.spans] == [*pair.rows, lone.rows[0]]
     assert second.ready == [pair, lone]
 
 
