@@ -200,12 +200,11 @@ def test_a_long_sentence_is_cut_at_its_last_clause_that_fits() -> None:
 def test_only_a_long_opening_sentence_is_opened_with_a_clause() -> None:
     short = Unit("Good morning, everybody, and welcome to the show.", Ending.SENTENCE)
     assert opening(short) == (short,)
-    text = (
-        "When the winter was over, and the snow had gone, the people of the valley came out of their houses once more."
-    )
+    opening_clause = "When the long winter was over, and the snow had gone, "
+    text = f"{opening_clause}the people of the valley came out of their houses once more."
     assert len(text) > MAX_OPENING_CHARACTERS
     first, rest = opening(Unit(text, Ending.SENTENCE))
-    assert first == Unit("When the winter was over, and the snow had gone, ", Ending.COMMA)
+    assert first == Unit(opening_clause, Ending.COMMA)
     assert rest == Unit(text[len(first.text) :], Ending.SENTENCE)
     assert MIN_OPENING_CHARACTERS <= len(first.text) <= GOOD_OPENING_CHARACTERS
 
