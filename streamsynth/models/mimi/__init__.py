@@ -1,0 +1,1 @@
+"""The Mimi audio codec (Défossez et al. 2024; the Hugging Face `MimiModel` layout): streaming encode and decode."""
