@@ -16,6 +16,8 @@ from streamsynth.graph.edge import BrokenEdge, SendEnd
 from streamsynth.workers import wire
 from streamsynth.workers.shared import MemoryReader
 
+_RECEIVE_BYTES = 1 << 18
+
 
 class WorkerRequest:
     """One request in a worker. Its chunks go straight to the sending end that it was opened with.
@@ -98,7 +100,7 @@ class WorkerRequest:
             self._without_credit_since = None
 
 
-class WorkerConnection(asyncio.Protocol):
+class WorkerConnection(asyncio.BufferedProtocol):
     """Talks to one worker, whose outputs count `unit`. `on_beat` and `on_lost` run on the loop, the latter once."""
 
     def __init__(
@@ -114,6 +116,7 @@ class WorkerConnection(asyncio.Protocol):
         self._on_beat = on_beat
         self._on_lost = on_lost
         self._splitter = wire.FrameSplitter()
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._live: dict[wire.Address, WorkerRequest] = {}
         self._leaving: dict[wire.Address, WorkerRequest] = {}
         self._numbers = itertools.count()
@@ -146,14 +149,17 @@ class WorkerConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
-    def data_received(self, data: bytes) -> None:
-        for body in self._splitter.feed(data):
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        for body in self._splitter.feed(self._buffer[:nbytes]):
             message = wire.decode_to_server(body)
             match message:
                 case wire.Output():

@@ -184,7 +184,7 @@ class FrameSplitter:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
+    def feed(self, data: bytes | memoryview) -> Iterator[bytes]:
         """The bodies that are complete with `data`. Take them all before the next call."""
         buffer = self._buffer
         buffer += data

@@ -184,7 +184,9 @@ async def test_replies_of_another_generation_are_dropped_and_counted() -> None:
             {},
             False,
         )
-        connection.data_received(wire.encode(late))
+        frame = wire.encode(late)
+        connection.get_buffer(-1)[: len(frame)] = frame
+        connection.buffer_updated(len(frame))
         assert connection.stale_replies == 1
         request.push("hi")
         request.finish()
