@@ -5,18 +5,15 @@ import torch
 from transformers import CsmConfig as HfConfig
 from transformers import CsmForConditionalGeneration
 
-from streamsynth.engine.attention import PageMemory
-from streamsynth.engine.kv.pages import PagePool
-from streamsynth.engine.planner import Planner, Row
-from streamsynth.engine.runner import Drawing, FrameGang, Runner
+from streamsynth.engine.runner import Drawing
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.models.csm.config import CsmConfig
-from streamsynth.models.csm.model import ABSENT, CsmTalker
+from streamsynth.models.csm.model import CsmTalker
 from streamsynth.models.csm.weights import build_talker
+from talker_batch import GREEDY, Batch
 
 CODEBOOKS = 4
 VOCABULARY = 40
-GREEDY = Drawing(first=SamplingParams(temperature=0.0), rest=SamplingParams(temperature=0.0))
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +80,6 @@ def talker(reference: CsmForConditionalGeneration) -> CsmTalker:
     return build_talker(CsmConfig.from_hf(reference.config.to_dict()), tensors, "reference")
 
 
-def prompt(ids: list[int]) -> torch.Tensor:
-    text = torch.tensor(ids)[:, None]
-    return torch.cat((text, torch.full((len(ids), CODEBOOKS), ABSENT)), 1)
-
-
 @torch.inference_mode()
 def reference_frames(model: CsmForConditionalGeneration, ids: list[int], frames: int) -> tuple[torch.Tensor, float]:
     """Greedy frames by plain recomputation, without any cache, and the smallest lead of a best token over the next."""
@@ -111,40 +103,6 @@ def reference_frames(model: CsmForConditionalGeneration, ids: list[int], frames:
         frame = model.backbone_model.embed_tokens(torch.tensor([[codes]]))
         embedded = torch.cat((embedded, frame.view(1, 1, -1)), 1)
     return torch.tensor(drawn), smallest
-
-
-class Batch:
-    """Requests that share one engine, as in a worker."""
-
-    def __init__(self, talker: CsmTalker, pages: int = 400, page_size: int = 8, tokens: int = 16) -> None:
-        backbone = talker.config.backbone
-        memory = PageMemory(
-            layers=backbone.layers,
-            pages=pages,
-            page_size=page_size,
-            kv_heads=backbone.kv_heads,
-            head_dim=backbone.head_dim,
-            like=talker.projector.weight,
-        )
-        self.planner = Planner(PagePool(pages), page_size=page_size, max_rows=8, max_tokens=tokens)
-        self.runner = Runner(talker, memory)
-        self.frames: dict[FrameGang, list[torch.Tensor]] = {}
-
-    def join(self, *prompts: list[int], drawing: Drawing = GREEDY) -> FrameGang:
-        gang = FrameGang.of([prompt(ids) for ids in prompts], drawing, page_size=8)
-        self.frames[gang] = []
-        return gang
-
-    def leave(self, gang: FrameGang) -> torch.Tensor:
-        self.planner.release(gang)
-        self.planner.check()
-        return torch.stack(self.frames.pop(gang))
-
-    def step(self) -> None:
-        plan = self.planner.plan(self.frames)
-        found: dict[Row, FrameGang] = {row: gang for gang in self.frames for row in gang.rows}
-        for drawn in self.runner.step(plan, found):
-            self.frames[drawn.gang].append(drawn.frame)
 
 
 def test_greedy_frames_equal_the_reference_over_200_steps(

@@ -43,6 +43,11 @@ class CsmTalker(nn.Module):
         """Integers of one input position."""
         return 1 + self.config.codebooks
 
+    @property
+    def codebooks(self) -> int:
+        """Integers of one frame."""
+        return self.config.codebooks
+
     @torch.inference_mode()
     def fill_tables(self) -> None:
         """Compute what no checkpoint stores; call once the weights are loaded and in place."""

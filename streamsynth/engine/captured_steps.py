@@ -1,0 +1,160 @@
+"""The two kinds of step that are captured, each at one size: positions of prompts, and frames for gangs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from streamsynth.engine.attention import PageMemory
+from streamsynth.engine.planner import Row
+from streamsynth.engine.runner import Drawing, FrameGang, FrameModel
+from streamsynth.engine.sampler import SamplingBatch
+from streamsynth.engine.static_inputs import Field, StaticInputs, columns
+from streamsynth.engine.table_attention import TableAttentionType
+
+_NOWHERE = -1
+
+_SAMPLING = {
+    "temperature": (torch.float32, 0.0),
+    "top_k": (torch.int64, 0),
+    "top_p": (torch.float32, 1.0),
+    "min_p": (torch.float32, 0.0),
+    "seed": (torch.int64, 0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What every step works on. `drawn` (places, codebooks) int64 keeps frames for the steps that follow; its last
+    place takes what padding draws. `capture` makes, from the work of a step, what repeats it."""
+
+    model: FrameModel
+    memory: PageMemory
+    attention: TableAttentionType
+    drawn: Tensor
+    table_pages: int
+    capture: Callable[[Callable[[], None]], Callable[[], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Positions of a row to be computed without drawing."""
+
+    gang: FrameGang
+    row: Row
+    start: int
+    count: int
+
+
+class PromptStep:
+    """Computes up to `tokens` positions of up to `rows` rows."""
+
+    def __init__(self, captured: Captured, *, tokens: int, rows: int) -> None:
+        self.size = tokens
+        self._captured = captured
+        self._inputs = StaticInputs(
+            {
+                "inputs": Field((tokens, captured.model.width)),
+                "positions": Field((tokens,)),
+                "owners": Field((tokens,), padding=rows),
+                "tables": Field((rows + 1, captured.table_pages), torch.int32),
+            },
+            captured.drawn.device,
+        )
+        self._inputs.begin()
+        self._inputs.send()
+        self._replay = captured.capture(self._run)
+
+    def _run(self) -> None:
+        captured, given = self._captured, self._inputs.device
+        attention = captured.attention(
+            captured.memory, given["positions"], given["owners"], given["tables"], alone=False
+        )
+        captured.model.trunk(captured.model.embed(given["inputs"]), attention)
+
+    def launch(self, stretches: Sequence[Stretch]) -> None:
+        host = self._inputs.begin()
+        end = 0
+        for number, stretch in enumerate(stretches):
+            start, end = end, end + stretch.count
+            host["inputs"][start:end] = stretch.gang.inputs(stretch.row, stretch.start, stretch.count)
+            host["positions"][start:end] = range(stretch.start, stretch.start + stretch.count)
+            host["owners"][start:end] = number
+            host["tables"][number, : len(stretch.row.pages)] = stretch.row.pages
+        self._inputs.send()
+        self._replay()
+
+
+class FrameStep:
+    """Draws the next frame of up to `units` gangs of `rows` rows each, from their last positions."""
+
+    def __init__(self, captured: Captured, *, units: int, rows: int) -> None:
+        self.size = units
+        self._rows = rows
+        self._captured = captured
+        self._inputs = StaticInputs(
+            {
+                "inputs": Field((units, rows, captured.model.width)),
+                "source": Field((units,), padding=_NOWHERE),
+                "target": Field((units,), padding=len(captured.drawn) - 1),
+                "noise": Field((units,)),
+                "positions": Field((units * rows,)),
+                "scale": Field((units,), torch.float32, 1.0),
+                "tables": Field((units * rows, captured.table_pages), torch.int32),
+                **{
+                    f"{part}_{name}": Field((units,), dtype, padding)
+                    for part in ("first", "rest")
+                    for name, (dtype, padding) in _SAMPLING.items()
+                },
+            },
+            captured.drawn.device,
+        )
+        device = self._inputs.device
+        self._first, self._rest = (
+            SamplingBatch(**columns(device, f"{part}_"), greedy=False, candidates=0) for part in ("first", "rest")
+        )
+        self._owners = torch.arange(units * rows, device=captured.drawn.device)
+        self._cache = captured.model.depth_cache(units * rows)
+        self._inputs.begin()
+        self._inputs.send()
+        self._replay = captured.capture(self._run)
+
+    def _run(self) -> None:
+        captured, given = self._captured, self._inputs.device
+        model, source = captured.model, given["source"]
+        # A frame of the step before has not been seen by the host: its place is known, and it is fed from there.
+        fed = model.feedback(captured.drawn[source.clamp_min(0)])[:, None]
+        last = torch.where((source == _NOWHERE)[:, None, None], given["inputs"], fed).flatten(0, 1)
+        attention = captured.attention(captured.memory, given["positions"], self._owners, given["tables"], alone=True)
+        hidden = model.trunk(model.embed(last), attention)
+        frames = model.frame(hidden, self._first, self._rest, given["noise"], given["scale"], self._cache)
+        captured.drawn.index_copy_(0, given["target"], frames)
+
+    def launch(self, gangs: Sequence[FrameGang], sources: Sequence[int | None], targets: Sequence[int]) -> None:
+        """`sources` are the places of frames that follow a gang's read positions, `targets` where the next ones go."""
+        host = self._inputs.begin()
+        for unit, (gang, source) in enumerate(zip(gangs, sources, strict=True)):
+            if source is not None:
+                host["source"][unit] = source
+            for index, row in enumerate(gang.rows, unit * self._rows):
+                host["positions"][index] = row.length - 1
+                host["tables"][index, : len(row.pages)] = row.pages
+                if source is None:
+                    host["inputs"][unit, index - unit * self._rows] = gang.inputs(row, row.length - 1, 1)[0]
+            host["noise"][unit] = gang.noise_position
+            _fill_drawing(host, unit, gang.drawing)
+        host["target"][: len(gangs)] = targets
+        self._inputs.send()
+        self._replay()
+
+
+def _fill_drawing(host: dict[str, npt.NDArray[Any]], unit: int, drawing: Drawing) -> None:
+    host["scale"][unit] = drawing.scale
+    for part, params in (("first", drawing.first), ("rest", drawing.rest)):
+        for name in _SAMPLING:
+            host[f"{part}_{name}"][unit] = getattr(params, name)
