@@ -16,6 +16,9 @@ import soxr
 from faster_whisper import WhisperModel
 from hibari.g2p.numbers import cardinal, ordinal, year
 
+TAKE_SECONDS = 28.0
+"""Just under the 30 s that Whisper hears at once."""
+
 _WHISPER_RATE = 16_000
 
 _SPELLINGS = {
@@ -32,10 +35,8 @@ _SPELLINGS = {
     "metres": "meters",
     "centre": "center",
     "percent": "per cent",
-    "pm": "p m",
-    "am": "a m",
-    "whilst": "while",
 }
+_HALF_DAY = re.compile(r"(?<=\d) ?([ap])\.?m\b\.?")
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _MONEY = re.compile(r"\$(\d[\d,]*)(?:\.(\d\d))?(?: (million|billion))?(?: cents)?")
 # Whisper writes half past seven with a colon or with a point.
@@ -45,26 +46,28 @@ _ORDINAL = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b")
 _YEAR = re.compile(r"\b(1[1-9]\d\d|20[1-9]\d)\b")
 _DECIMAL = re.compile(r"\b(\d[\d,]*)\.(\d+)")
 _NUMBER = re.compile(r"\d[\d,]*\d|\d")
+_HUNDRED_AND = re.compile(r"\b(hundred|thousand),? and\b")
 _WORD = re.compile(r"[a-z']+")
 
 
 def spoken_words(text: str) -> list[str]:
     """The words of `text` as they are spoken: numbers, money and times spelled out, one spelling for each word."""
-    text = text.lower().replace("’", "'").replace("%", " percent").replace("p.m", "pm").replace("a.m", "am")
-    text = _DAY.sub(r"\1 \2th", text.replace("a hundred", "one hundred"))
+    text = text.lower().replace("’", "'").replace("%", " percent").replace("a hundred", "one hundred")
+    text = _DAY.sub(r"\1 \2th", _HALF_DAY.sub(r" \1 m", text))
     text = _MONEY.sub(_spell_money, text)
     text = _CLOCK.sub(_spell_clock, text)
     text = _ORDINAL.sub(lambda match: ordinal(int(match[1])), text)
     text = _YEAR.sub(lambda match: year(int(match[1])), text)
     text = _DECIMAL.sub(lambda match: f"{_spell(match[1])} point {' '.join(map(_spell, match[2]))}", text)
     text = _NUMBER.sub(lambda match: f" {_spell(match[0])} ", text)
-    words = (word.strip("'") for word in _WORD.findall(text))
     # "One hundred and two" and "one hundred two" are the same number.
-    return [part for word in words if word not in ("", "and") for part in _SPELLINGS.get(word, word).split()]
+    words = (word.strip("'") for word in _WORD.findall(_HUNDRED_AND.sub(r"\1", text)))
+    return [part for word in words if word for part in _SPELLINGS.get(word, word).split()]
 
 
 def _spell(number: str) -> str:
-    return cardinal(int(number.replace(",", "")))
+    words: str = cardinal(int(number.replace(",", "")))
+    return words
 
 
 def _spell_money(match: re.Match[str]) -> str:
@@ -115,6 +118,22 @@ def compare(pairs: Iterable[tuple[str, str]]) -> WordErrors:
         if errors:
             total.mistakes.append((meant, heard))
     return total
+
+
+def in_takes(
+    utterances: Iterable[tuple[str, npt.NDArray[np.float32]]], sample_rate: int
+) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
+    """Join consecutive (text, samples) as far as they fit what Whisper hears at once: it takes as long over less."""
+    texts: list[str] = []
+    takes: list[npt.NDArray[np.float32]] = []
+    for text, samples in utterances:
+        if sum(map(len, takes)) + len(samples) > TAKE_SECONDS * sample_rate and takes:
+            yield " ".join(texts), np.concatenate(takes)
+            texts, takes = [], []
+        texts.append(text)
+        takes.append(samples)
+    if takes:
+        yield " ".join(texts), np.concatenate(takes)
 
 
 class Listener:
