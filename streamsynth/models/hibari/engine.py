@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.models.hibari.network import Network
-from streamsynth.models.hibari.phonemes import Phonemizer
+from streamsynth.models.hibari.phonemes import Phonemizer, phoneme_ids
 from streamsynth.models.hibari.pipeline import HIBARI, SPEED
 from streamsynth.models.hibari.stream import HibariStream, Settings, Tally
 from streamsynth.speech import Granularity, SpeechRequest
 
 _WARM_UP = (
     "On the 3rd of March, at half past seven, Zyrkovia's 1,250 gardeners were told that everything which they had "
-    "grown since spring, from the first pale radish to the last blue pumpkin, would be wanted at once."
+    "grown would be wanted at once."
 )
 
 
@@ -31,8 +32,12 @@ class HibariEngine:
             raise invalid_value("max_phonemes", max_phonemes, "from 20 to 400")
         if not 1 <= first_window_frames <= 400:
             raise invalid_value("first_window_frames", first_window_frames, "from 1 to 400")
-        self.network = Network(HIBARI.speech.default_voice)
-        self.phonemizer = Phonemizer(self.network.alphabet)
+        self.alphabet = phoneme_ids()
+        with ThreadPoolExecutor(1) as loader:
+            # onnxruntime loads without the interpreter, which is busy with the dictionaries.
+            network = loader.submit(Network, HIBARI.speech.default_voice, self.alphabet)
+            self.phonemizer = Phonemizer(self.alphabet)
+            self.network = network.result()
         self.max_phonemes = max_phonemes
         self.first_window_frames = first_window_frames
         self.tally = Tally()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Mapping
 
 import numpy as np
 import onnxruntime
@@ -34,9 +34,10 @@ class Abort:
 
 
 class Network:
-    """The bundled voice. `alphabet` holds the phonemes it knows."""
+    """A bundled voice. `ids` are the numbers of the phonemes it knows."""
 
-    def __init__(self, voice: str) -> None:
+    def __init__(self, voice: str, ids: Mapping[str, int]) -> None:
+        self._ids = ids
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -46,9 +47,6 @@ class Network:
         # Never `voice_path`, which downloads what is not in the package.
         path = os.path.join(ASSETS, VOICES[voice]["file"])
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        with open(os.path.join(ASSETS, "vocab.json"), encoding="utf-8") as file:
-            self._ids: dict[str, int] = json.load(file)
-        self.alphabet = frozenset(self._ids)
 
     def run(self, phonemes: str, speed: float, abort: Abort) -> Spectrum:
         """Raises Interrupted when `abort` is set, before or meanwhile."""

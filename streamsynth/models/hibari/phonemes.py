@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import json
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
-from hibari.g2p import G2P
+from hibari.g2p import ASSETS, G2P
 from hibari.g2p.oov import OOV
 
 from streamsynth.models.hibari.reading import spell_out
@@ -31,10 +33,17 @@ class Piece:
     ending: Ending
 
 
+def phoneme_ids() -> dict[str, int]:
+    """The network's alphabet."""
+    with open(os.path.join(ASSETS, "vocab.json"), encoding="utf-8") as file:
+        ids: dict[str, int] = json.load(file)
+    return ids
+
+
 class Phonemizer:
     """hibari's grapheme-to-phoneme conversion with a bounded memory of unknown words."""
 
-    def __init__(self, alphabet: frozenset[str]) -> None:
+    def __init__(self, alphabet: Container[str]) -> None:
         self._alphabet = alphabet
         self._read_part = functools.lru_cache(_REMEMBERED_WORDS)(OOV())
         self._g2p = G2P(oov=self._read_unknown_word)
