@@ -31,6 +31,7 @@ _STAGE_COUNTERS: tuple[tuple[str, str, Callable[[StageStatistics], float]], ...]
     ("dropped_stale_replies", "Worker replies that came too late.", lambda stage: stage.stale_replies),
     ("credit_wait_seconds", "Seconds that generation waited for its readers.", lambda stage: stage.credit_wait_s),
     ("worker_restarts", "Workers started again after a death.", lambda stage: stage.restarts),
+    ("worker_steps", "Steps of the workers that run now.", lambda stage: stage.beat.steps if stage.beat else 0),
 )
 
 

@@ -1,0 +1,150 @@
+"""`streamsynth bench`: measure speech, the wire between processes, and many sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamsynth import environment
+from streamsynth.errors import invalid_value
+
+if TYPE_CHECKING:
+    from streamsynth.bench.report import Report
+    from streamsynth.bench.sessions import SessionsLoad
+    from streamsynth.bench.soak import SoakLoad
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Measure: speech, the wire, many sessions.")
+
+UrlOption = Annotated[str | None, typer.Option(help="Measure the server there instead of starting one.")]
+OutputOption = Annotated[Path, typer.Option(metavar="FOLDER", help="Where the JSON files and the plots go.")]
+SecondsOption = Annotated[float, typer.Option(min=0.1, help="How long each load lasts.")]
+
+QUICK_SECONDS = 4.0
+OUTPUT = Path("out/bench")
+
+
+@app.command()
+def speech(
+    model: Annotated[str, typer.Option(metavar="NAME")] = "hibari",
+    clients: Annotated[
+        list[int] | None, typer.Option(min=1, help="A closed loop of so many clients; may be repeated.")
+    ] = None,
+    listeners: Annotated[
+        list[int] | None, typer.Option(min=1, help="The same, each hearing the speech to its end; may be repeated.")
+    ] = None,
+    rate: Annotated[
+        list[float] | None, typer.Option(min=0.001, help="An open loop of so many arrivals a second; may be repeated.")
+    ] = None,
+    seconds: SecondsOption = 20.0,
+    cancels: Annotated[int, typer.Option(min=0)] = 20,
+    url: UrlOption = None,
+    output: OutputOption = OUTPUT,
+) -> None:
+    """What listeners hear: time to first audio, RTF, underruns, cancels; in closed and open loops."""
+    from streamsynth.bench.speech import SpeechLoad, bench_speech
+    from streamsynth.bench.target import target
+
+    chosen = bool(clients or listeners or rate)
+    load = SpeechLoad(
+        model=model,
+        clients=clients or (() if chosen else (1, 2, 4)),
+        listeners=listeners or (() if chosen else (4, 16)),
+        rates=rate or (() if chosen else (1.0,)),
+        seconds=seconds,
+        cancels=cancels,
+    )
+    with target(url, environment.api_key(), "--model", model) as at:
+        report = asyncio.run(bench_speech(at, load))
+    _leave([report], output)
+
+
+@app.command()
+def wire(
+    size: Annotated[
+        list[int] | None, typer.Option(min=4, help="Bytes of the array, a multiple of 4; may be repeated.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long each size and way is tried.")] = 2.0,
+    output: OutputOption = OUTPUT,
+) -> None:
+    """One way from a filled array in one process to its sum in another, beside a plain pipe."""
+    from streamsynth.bench.wire import SIZES, WireLoad, bench_wire
+
+    for nbytes in size or ():
+        if nbytes % 4:
+            raise invalid_value("--size", nbytes, "a multiple of 4")
+    _leave([bench_wire(WireLoad(sizes=size or SIZES, seconds=seconds))], output)
+
+
+@app.command()
+def sessions(
+    count: Annotated[
+        list[int] | None, typer.Option("--sessions", min=1, help="So many speak in real time; may be repeated.")
+    ] = None,
+    seconds: SecondsOption = 20.0,
+    cancels: Annotated[int, typer.Option(min=1)] = 1000,
+    busy: Annotated[bool, typer.Option(help="Cancel beside a busy voice worker too.")] = True,
+    soak: Annotated[bool, typer.Option(help="The long run: 2,000 utterances, 2,000 aborts, 5,000 sessions.")] = True,
+    quick: Annotated[bool, typer.Option(help="A minute: counters and leaks only, no figures to keep.")] = False,
+    url: UrlOption = None,
+    output: OutputOption = OUTPUT,
+) -> None:
+    """Many sessions on the sine model: lateness, cancels, stalled readers, and whether anything grows."""
+    from streamsynth.bench.sessions import SessionsLoad
+    from streamsynth.bench.soak import SoakLoad
+
+    if quick:
+        load = SessionsLoad(sessions=count or (20,), seconds=QUICK_SECONDS, cancels=200)
+        soaking = SoakLoad(utterances=400, aborts=400, sessions=600, slopes=False)
+    else:
+        load = SessionsLoad(sessions=count or (1, 10, 50, 100), seconds=seconds, cancels=cancels)
+        soaking = SoakLoad()
+    busy = busy and not quick and url is None
+    reports = _sessions(url, load, soaking if soak or quick else None, busy=busy)
+    _leave(reports, output)
+    _check_counters(reports)
+
+
+def _sessions(url: str | None, load: SessionsLoad, soaking: SoakLoad | None, *, busy: bool) -> list[Report]:
+    from streamsynth.bench.sessions import bench_cancels_beside_a_voice, bench_sessions
+    from streamsynth.bench.soak import bench_soak
+    from streamsynth.bench.target import target
+
+    key = environment.api_key()
+    with target(url, key, "--model", "sine") as at:
+        reports = asyncio.run(bench_sessions(at, load))
+    if busy:
+        with target(None, key, "--model", "sine", "--model", "hibari") as at:
+            reports.append(asyncio.run(bench_cancels_beside_a_voice(at, load)))
+    if soaking is not None:
+        with target(url, key, "--model", "sine") as at:
+            reports.append(asyncio.run(bench_soak(at, soaking)))
+    return reports
+
+
+def _leave(reports: Sequence[Report], folder: Path) -> None:
+    for report in reports:
+        report.show()
+        for note in report.notes:
+            typer.echo(note)
+    for report in reports:
+        for path in report.write(folder):
+            typer.echo(f"written {path}", err=True)
+
+
+def _check_counters(reports: Sequence[Report]) -> None:
+    """What must be zero whatever the machine: the exit status says whether it was."""
+    wrong = [
+        f"{report.name}: {name} is {row[name]}"
+        for report in reports
+        for row in report.rows
+        for name in ("failed", "frames after the ack", "steps for stalled readers")
+        if row.get(name)
+    ]
+    for line in wrong:
+        typer.echo(line, err=True)
+    if wrong:
+        raise typer.Exit(1)
