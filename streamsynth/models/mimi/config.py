@@ -123,21 +123,20 @@ class MimiConfig:
         for name, only in _FIXED.items():
             if config.get(name, only) != only:
                 raise invalid_value(name, config[name], repr(only))
-        given = {name: config[name] for name in ours & set(config) if config[name] is not None}
+        given = {name: config[name] for name in ours & set(config)}
         given["upsampling_ratios"] = tuple(given.get("upsampling_ratios") or (8, 6, 5, 4))
         given["rope_theta"] = _rope_theta(config)
         hidden, heads = given.get("hidden_size", 512), given.get("num_attention_heads", 8)
-        given.setdefault("head_dim", hidden // heads)
-        if "codebook_dim" in config:
-            given.setdefault("codebook_dim", hidden)
+        given["head_dim"] = given.get("head_dim") or hidden // heads
         made = cls(**given)
         _check_frame_rate(made, config)
         return made
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:
-            if getattr(self, name) < 1:
-                raise invalid_value(name, getattr(self, name), "at least 1")
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise invalid_value(name, value, "a whole number of at least 1")
         if not self.upsampling_ratios or min(self.upsampling_ratios) < 1:
             raise invalid_value("upsampling_ratios", self.upsampling_ratios, "whole numbers of at least 1")
         if self.pad_mode not in PAD_MODES:

@@ -70,7 +70,7 @@ class MimiDecoder(nn.Module):
         Fewer codebooks than the codec has are allowed. Nothing is read on the host, so a step can be captured; that
         codes lie within the codebooks is the caller's duty.
         """
-        step = state.begin(codes.shape[2], rows, active)
+        step = state.begin((len(codes), codes.shape[2]), rows, active)
         x = self.upsample(self.tables(codes), step)
         x = self.transformer(x, step.attention)
         for layer in self.layers:

@@ -94,7 +94,7 @@ class MimiEncoder(nn.Module):
         ends_at: Fraction | None = None,
     ) -> Tensor:
         """(rows, frames, hidden_size), before the search."""
-        step = state.begin(audio.shape[1] // self.config.frame_samples, rows, active, ends_at)
+        step = state.begin((len(audio), audio.shape[1] // self.config.frame_samples), rows, active, ends_at)
         x = audio.to(self.dtype)[:, :, None]
         for layer in self.layers:
             x = layer(x, step)

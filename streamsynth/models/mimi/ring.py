@@ -32,7 +32,8 @@ class RingCache:
     def __init__(self, shape: AttentionShape, rows: int, max_steps: int, dtype: torch.dtype) -> None:
         device = shape.signed_frequencies.device
         self.shape = shape
-        self.places = shape.window - 1 + max_steps
+        # Rounded up to where kernels find each row of the mask aligned.
+        self.places = -(-(shape.window - 1 + max_steps) // 8) * 8
         size = (shape.layers, rows, self.places, 2 * shape.kv_heads, shape.head_dim)
         self.kv = torch.zeros(size, dtype=dtype, device=device)
         self._places = torch.arange(self.places, device=device)

@@ -58,19 +58,23 @@ class StreamState:
         self._ring.kv[:, slot] = 0
         self.positions[slot] = 0
 
-    def begin(self, frames: int, rows: Tensor | None, active: Tensor | None, ends_at: Fraction | None = None) -> Step:
-        """Start a step; see `MimiDecoder.forward` for `rows` and `active`, `Step` for `ends_at`."""
+    def begin(
+        self, size: tuple[int, int], rows: Tensor | None, active: Tensor | None, ends_at: Fraction | None = None
+    ) -> Step:
+        """Start a step of `size` (rows, frames); `rows` and `active` as in `MimiDecoder.forward`."""
+        count, frames = size
         if not 1 <= frames <= self.max_frames:
             raise invalid_value("frames", frames, f"1 to {self.max_frames}")
         slots = self._all_slots if rows is None else rows
-        if len(slots) > self.slots:
-            raise invalid_value("rows", len(slots), f"at most {self.slots}")
+        if count != len(slots) or count > self.slots:
+            limit = f"{self.slots}, the number of slots" if rows is None else f"one a row, at most {self.slots}"
+            raise invalid_value("rows", count if rows is None else len(slots), limit)
         start = self.positions if rows is None else self.positions.index_select(0, rows)
         return Step(
             slots=slots,
             active=active,
             contexts=self._take_contexts(slots, owned=rows is None and active is None),
-            views=self._buffers.views(len(slots), frames),
+            views=self._buffers.views(count, frames),
             attention=self._ring.begin(start[:, None] + self._steps[: 2 * frames], slots, rows is not None),
             fresh=(start == 0)[:, None, None],
             frames=frames,
