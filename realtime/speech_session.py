@@ -153,8 +153,8 @@ class SpeechSession:
         utterance.append(text)
         if utterance.stage is Stage.SPEAKING:
             self._effects.append(PushText(utterance.index, utterance.take_text()))
-        elif utterance.stage is Stage.BROKEN:
-            utterance.take_text()  # its failure was said; nothing can speak this
+        elif utterance.stage is Stage.OVER:
+            utterance.take_text()  # it has failed or come to its limit: nothing can speak this
         else:
             self._advance(now_s)
 
@@ -166,8 +166,8 @@ class SpeechSession:
             self._closing = utterance.index
         if utterance.stage is Stage.SPEAKING:
             self._effects.append(FinishText(utterance.index))
-        elif utterance.stage is Stage.BROKEN:
-            self._done(utterance, "failed")
+        elif utterance.stage is Stage.OVER:
+            self._done(utterance)
         elif refusal := self._refusal():
             self._fail(utterance, refusal, now_s)
         else:
@@ -215,8 +215,8 @@ class SpeechSession:
 
     def synthesis_completed(self, index: int, finish_reason: str | None, now_s: float) -> None:
         if utterance := self._speaker(index):
-            self._done(utterance, "completed", finish_reason)
-            self._speaking = None
+            utterance.finish_reason = finish_reason
+            self._over(utterance)
             self._advance(now_s)
 
     def synthesis_failed(self, index: int, error: StreamSynthError, now_s: float) -> None:
@@ -354,7 +354,7 @@ class SpeechSession:
             if utterance.stage is not Stage.WAITING:
                 continue
             if utterance.flushed and not utterance.speakable:
-                self._done(utterance, "completed")
+                self._done(utterance)
                 continue
             early = utterance.settings.granularity is not Granularity.NONE and not self._draining
             if not utterance.speakable or not (utterance.flushed or early):
@@ -384,7 +384,8 @@ class SpeechSession:
         cancelled = wire.InputCancelled(utterance_index=index, samples_sent=utterance.samples_sent)
         self._queue.put(text_frame(cancelled, since_s=now_s))
         utterance.sentences, utterance.total_samples = utterance.sentences_sent, utterance.samples_sent
-        self._send(_session_done(utterance, "cancelled", None))
+        utterance.status, utterance.finish_reason = "cancelled", None
+        self._send(utterance.session_done())
         if utterance.meter is not None:
             utterance.meter.ended("cancelled")
 
@@ -399,16 +400,21 @@ class SpeechSession:
         self._send(message, utterance)
         if utterance.container is not None:
             self._end_container(utterance, error=True)
-        if utterance is self._speaking:
-            self._speaking = None
-        utterance.stage = Stage.BROKEN
-        if utterance.flushed:
-            self._done(utterance, "failed")
+        utterance.status = "failed"
+        self._over(utterance)
         self._advance(now_s)
 
-    def _done(self, utterance: Utterance, status: str, finish_reason: str | None = None) -> None:
+    def _over(self, utterance: Utterance) -> None:
+        """Nothing more is made of it: answer its flush, now or when it comes."""
+        if utterance is self._speaking:
+            self._speaking = None
+        utterance.stage = Stage.OVER
+        if utterance.flushed:
+            self._done(utterance)
+
+    def _done(self, utterance: Utterance) -> None:
         utterance.stage = Stage.SPOKEN
-        self._send(_session_done(utterance, status, finish_reason), utterance)
+        self._send(utterance.session_done(), utterance)
 
     def _stop(self, utterance: Utterance) -> None:
         if utterance is self._speaking:
@@ -484,13 +490,3 @@ class SpeechSession:
         self._queue.clear()
         self._open = None
         self.ended = True
-
-
-def _session_done(utterance: Utterance, status: str, finish_reason: str | None) -> wire.SessionDone:
-    return wire.SessionDone(
-        utterance_index=utterance.index,
-        total_sentences=utterance.sentences,
-        status=status,
-        total_samples=utterance.total_samples,
-        finish_reason=finish_reason,
-    )

@@ -7,6 +7,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 from unicodedata import category
 
+from streamsynth.realtime.speech_messages import SessionDone
+
 if TYPE_CHECKING:
     from streamsynth.realtime.session_config import SessionSettings
 
@@ -20,8 +22,8 @@ class Stage(Enum):
     """Collects text, or stands in line behind earlier utterances."""
     SPEAKING = auto()
     """Its synthesis runs."""
-    BROKEN = auto()
-    """Its synthesis failed before the flush, which will be answered with `session.done{failed}`."""
+    OVER = auto()
+    """Its synthesis failed, or came to its limit, before the flush, which its `session.done` will answer."""
     SPOKEN = auto()
     """Its `session.done` is queued; until the transport takes that, a cancel still works."""
 
@@ -45,7 +47,9 @@ class Container:
 
 @dataclass(slots=True, eq=False)
 class Utterance:
-    """`sentences` and `total_*` count what was queued; `sentences_sent` and `samples_sent` what the transport took."""
+    """`sentences` and `total_*` count what was queued; `sentences_sent` and `samples_sent` what the transport took.
+    `status` and `finish_reason` say how it ended, once it has.
+    """
 
     index: int
     settings: SessionSettings
@@ -61,6 +65,8 @@ class Utterance:
     samples_sent: int = 0
     container: Container | None = None
     meter: Meter | None = None
+    status: str = "completed"
+    finish_reason: str | None = None
     _pieces: list[str] = field(default_factory=list)
 
     def append(self, text: str) -> None:
@@ -73,6 +79,15 @@ class Utterance:
         text = "".join(self._pieces)
         self._pieces.clear()
         return text
+
+    def session_done(self) -> SessionDone:
+        return SessionDone(
+            utterance_index=self.index,
+            total_sentences=self.sentences,
+            status=self.status,
+            total_samples=self.total_samples,
+            finish_reason=self.finish_reason,
+        )
 
 
 def is_speakable(text: str) -> bool:

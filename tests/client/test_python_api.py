@@ -377,6 +377,21 @@ async def test_text_over_the_limit_is_refused_and_the_rest_is_spoken(synth: Stre
         assert utterance.finish_reason == "length"
 
 
+async def test_text_behind_the_cut_is_dropped_with_its_utterance(synth: StreamSynth, nothing_left: Settled) -> None:
+    """S65: an utterance that a limit cut before its flush takes nothing of the next one with it."""
+    async with synth.speech_session(max_new_tokens=1) as session:
+        await session.send("The first sentence. And a second one, ")
+        first = await anext(session)
+        chunks = aiter(first)
+        assert len((await anext(chunks)).samples) == 1920
+        await session.send("which nobody hears. ")
+        assert await session.flush() is first
+        await collect(chunks)
+        assert first.finish_reason == "length"
+        assert len(joined(await collect(await speak_in(session, "The next one.")))) == 1920
+    await nothing_left()
+
+
 async def test_more_utterances_than_anybody_reads_are_refused(synth: StreamSynth, nothing_left: Settled) -> None:
     async with synth.speech_session() as session:
         for _ in range(MAX_UTTERANCES):

@@ -152,6 +152,42 @@ def test_several_containers_count_as_sentences() -> None:
     assert messages[-1].finish_reason == "length"
 
 
+def test_an_utterance_cut_before_its_flush_is_answered_by_the_flush() -> None:
+    """S65: one `session.done` a flush, and none before it; text behind the limit belongs to what was cut."""
+    drive = Driver(config={**SENTENCES, "close_on_done": True})
+    drive.text("One. Two. ")
+    drive.start(0, "One. ")
+    drive.audio(0)
+    drive.end(0)
+    drive.complete(0, "length")
+    assert "session.done" not in drive.types()
+    drive.text("Three. ")
+    drive.wait(1000)
+    assert drive.end_effect() is None, "an utterance is open"
+    drive.done()
+    (done,) = drive.sent()
+    assert (done.utterance_index, done.status, done.finish_reason) == (0, "completed", "length")
+    end = drive.end_effect()
+    assert end is not None and end.code == 1000
+
+
+def test_an_utterance_cut_before_its_flush_can_be_cancelled() -> None:
+    """S38: what follows the cancel is the next utterance, not the rest of the one that was cut."""
+    drive = Driver(config=SENTENCES)
+    drive.text("One. Two. ")
+    drive.start(0, "One. ")
+    drive.audio(0)
+    drive.end(0)
+    drive.complete(0, "length")
+    drive.sent()
+    drive.cancel()
+    cancelled, done = drive.sent()
+    assert (cancelled.utterance_index, cancelled.samples_sent) == (0, 480)
+    assert (done.status, done.finish_reason) == ("cancelled", None)
+    drive.speak("Next.")
+    assert PushText(1, "Next.") in drive.effects()
+
+
 def test_a_sentence_text_that_does_not_fit_into_a_message_is_null() -> None:
     """S73: no message is above 256 KiB."""
     drive = configured()
