@@ -47,23 +47,26 @@ _MIX_B = -7723592293110705685  # 0x94D049BB133111EB
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
 
 
-def _mix(state: Tensor) -> Tensor:
-    """The SplitMix64 finaliser on int64 tensors, wrapping; right shifts are logical."""
-    state = (state ^ _shift(state, 30)) * _MIX_A
-    state = (state ^ _shift(state, 27)) * _MIX_B
-    return state ^ _shift(state, 31)
+def _mix_(state: Tensor) -> Tensor:
+    """The SplitMix64 finaliser, in place on int64, wrapping; right shifts are logical."""
+    state ^= _shift(state, 30)
+    state *= _MIX_A
+    state ^= _shift(state, 27)
+    state *= _MIX_B
+    state ^= _shift(state, 31)
+    return state
 
 
 def _shift(state: Tensor, bits: int) -> Tensor:
-    return (state >> bits) & ((1 << (64 - bits)) - 1)
+    return (state >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def gumbel(seed: Tensor, position: Tensor, codebook: int, tokens: Tensor) -> Tensor:
     """Standard Gumbel noise for each token: seed and position (rows,), tokens (rows, n), int64; float32 (rows, n)."""
-    row = _mix(seed + _GOLDEN * (position * 64 + codebook + 1))
-    bits = _shift(_mix(row[:, None] + _GOLDEN * (tokens + 1)), 40)
-    uniform = (bits.float() + 0.5) * (1.0 / (1 << 24))
-    return -torch.log(-torch.log(uniform))
+    row = _mix_(position.mul(64).add_(codebook + 1).mul_(_GOLDEN).add_(seed))
+    state = _mix_(tokens.add(1).mul_(_GOLDEN).add_(row[:, None]))
+    uniform = _shift(state, 40).float().add_(0.5).mul_(1.0 / (1 << 24))
+    return uniform.log_().neg_().log_().neg_()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class SamplingBatch:
     greedy: bool
     candidates: int
     """How many of the best tokens need to be looked at (0: all of them)."""
+    only_top_k: bool = False
+    """Every row keeps just its `candidates` best: there is no other filter, and no row is greedy."""
 
     @classmethod
     def of(cls, params: list[SamplingParams], device: torch.device | str = "cpu") -> SamplingBatch:
@@ -93,6 +98,8 @@ class SamplingBatch:
             seed=column([p.seed for p in params], torch.int64),
             greedy=all(p.temperature == 0.0 for p in params),
             candidates=max(top_ks) if all(top_ks) else 0,
+            only_top_k=len(set(top_ks)) == 1
+            and all(p.temperature > 0.0 and p.top_p == 1.0 and p.min_p == 0.0 for p in params),
         )
 
 
@@ -103,17 +110,19 @@ def sample(logits: Tensor, batch: SamplingBatch, position: Tensor, codebook: int
     count = min(batch.candidates or logits.shape[-1], logits.shape[-1])
     # Sorted best first; equal logits keep no promised order, as with any argmax.
     best, tokens = logits.float().topk(count, dim=-1)
-    hot = batch.temperature.clamp_min(1e-5)[:, None]
+    scaled = best / batch.temperature.clamp_min(1e-5)[:, None]
+    noise = gumbel(batch.seed, position, codebook, tokens)
+    if batch.only_top_k:
+        return tokens.gather(-1, (scaled + noise).argmax(-1, keepdim=True))[:, 0]
     rank = torch.arange(count, device=logits.device)
     limit = torch.where(batch.top_k > 0, batch.top_k, count)[:, None]
-    scaled = (best / hot).masked_fill(rank >= limit, -torch.inf)
+    scaled = scaled.masked_fill(rank >= limit, -torch.inf)
     probability = torch.softmax(scaled, -1)
     # A token stays while the mass before it is below top_p: the best one always does.
     before = probability.cumsum(-1) - probability
     keep = before < batch.top_p[:, None]
     keep &= probability >= batch.min_p[:, None] * probability[:, :1]
-    noisy = scaled + gumbel(batch.seed, position, codebook, tokens)
-    drawn = noisy.masked_fill(~keep, -torch.inf).argmax(-1)
+    drawn = (scaled + noise).masked_fill(~keep, -torch.inf).argmax(-1)
     drawn = torch.where(batch.temperature == 0.0, 0, drawn)
     return tokens.gather(-1, drawn[:, None])[:, 0]
 
