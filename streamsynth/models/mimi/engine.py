@@ -1,0 +1,174 @@
+"""A codec stage: code frames of many streams in, samples out, decoded together where they are ready together."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from streamsynth.engine.stream import Emission, StepResult, Stream
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.graph.chunk import Chunk
+from streamsynth.models.mimi.decoder import MimiDecoder
+
+MAX_FRAMES = 8
+COMFORTABLE_LEAD_S = 0.4
+"""A listener who has this much in hand can wait until a larger chunk is ready, which costs less to decode."""
+
+COMFORTABLE_FRAMES = 4
+
+
+@dataclass(slots=True)
+class _Run:
+    """Frames of one segment that wait to be decoded, int64 (frames, codebooks), with the marks of their segment."""
+
+    codes: npt.NDArray[np.int64]
+    segment: int
+    text: str | None
+    ends_segment: bool
+    final: bool
+
+
+class CodecStream:
+    """One stream of the decoder. Small chunks while its listener has little in hand, larger ones after that."""
+
+    def __init__(self, engine: MimiEngine, slot: int) -> None:
+        self.slot = slot
+        self.consumed = 0
+        self._engine = engine
+        self._runs: deque[_Run] = deque()
+        self._samples = 0
+        self._first_at: float | None = None
+
+    def feed(self, chunk: Chunk) -> None:
+        marks = chunk.marks
+        self._runs.append(
+            _Run(
+                chunk.array.astype(np.int64),
+                marks.get("segment", 0),
+                marks.get("segment_text"),
+                marks.get("segment_final", False),
+                chunk.final,
+            )
+        )
+        self._join()
+
+    def _join(self) -> None:
+        """Make one run of the last two if they belong to one segment."""
+        if len(self._runs) < 2:
+            return
+        before, last = self._runs[-2], self._runs[-1]
+        if before.ends_segment or before.segment != last.segment:
+            return
+        before.codes = np.concatenate((before.codes, last.codes))
+        before.text = before.text if before.text is not None else last.text
+        before.ends_segment, before.final = last.ends_segment, last.final
+        self._runs.pop()
+
+    @property
+    def ready_frames(self) -> int:
+        """Frames that one step may take: of one segment."""
+        return min(len(self._runs[0].codes), MAX_FRAMES) if self._runs else 0
+
+    @property
+    def ends_now(self) -> bool:
+        """Whether the first run is complete: nothing will join it."""
+        return bool(self._runs) and (self._runs[0].ends_segment or self._runs[0].final or len(self._runs) > 1)
+
+    def wake_at(self) -> float | None:
+        if not self._runs:
+            return None
+        if self.ends_now or self._first_at is None or self.ready_frames >= COMFORTABLE_FRAMES:
+            return 0.0
+        # When the listener's lead will have shrunk to what is no longer comfortable.
+        return self._first_at + self._samples / self._engine.sample_rate - COMFORTABLE_LEAD_S
+
+    def take(self, frames: int) -> npt.NDArray[np.int64]:
+        """The next `frames` frames, (frames, codebooks); what is left of the run stays."""
+        run = self._runs[0]
+        codes, run.codes = run.codes[:frames], run.codes[frames:]
+        self.consumed += frames
+        return codes
+
+    def emit(self, samples: npt.NDArray[np.float32]) -> Emission:
+        """What was just taken, as sound; ends the run if it is used up."""
+        run = self._runs[0]
+        ended = not len(run.codes)
+        if self._first_at is None and len(samples):
+            self._first_at = time.monotonic()
+        self._samples += len(samples)
+        emission = Emission(
+            samples,
+            self._engine.sample_rate,
+            segment=run.segment,
+            segment_text=run.text,
+            segment_final=ended and run.ends_segment,
+            final=ended and run.final,
+            consumed=self.consumed,
+        )
+        run.text = None
+        if ended:
+            self._runs.popleft()
+        return emission
+
+    def step(self) -> Emission | None:
+        raise AssertionError("a codec's streams are stepped together")
+
+    def interrupt(self) -> None:
+        """A step is short, and shared with other streams: it runs to its end."""
+
+    def close(self) -> None:
+        self._engine.free(self)
+
+
+class MimiEngine:
+    """Decodes up to `max_streams` streams. `gain` multiplies the samples: some voices were trained quiet."""
+
+    def __init__(self, decoder: MimiDecoder, *, sample_rate: int, max_streams: int, gain: float = 1.0) -> None:
+        self.sample_rate = sample_rate
+        self._decoder = decoder
+        self._gain = gain
+        self._state = decoder.open_state(max_streams, max_frames=MAX_FRAMES)
+        self._free = list(range(max_streams - 1, -1, -1))
+        self._frames = 0
+        self._steps = 0
+
+    def open(self, request: object) -> CodecStream:
+        if not self._free:
+            raise StreamSynthError(ErrorCode.OVERLOADED, "every stream of the codec is taken", retry_after_ms=1000)
+        slot = self._free.pop()
+        self._state.reset(slot)
+        return CodecStream(self, slot)
+
+    def free(self, stream: CodecStream) -> None:
+        self._free.append(stream.slot)
+
+    def step(self, streams: Sequence[Stream]) -> StepResult:
+        """Decode the neediest stream's frames, and as many of each other stream that has so many."""
+        ready = [stream for stream in streams if isinstance(stream, CodecStream)]
+        frames = ready[0].ready_frames
+        if not frames:
+            return StepResult([(ready[0], ready[0].emit(np.zeros(0, np.float32)))])
+        together = [stream for stream in ready if stream.ready_frames >= frames]
+        samples = self._decode(together, frames)
+        return StepResult([(stream, stream.emit(row)) for stream, row in zip(together, samples, strict=True)])
+
+    def _decode(self, streams: Sequence[CodecStream], frames: int) -> npt.NDArray[np.float32]:
+        codes = torch.from_numpy(np.stack([stream.take(frames) for stream in streams])).transpose(1, 2)
+        rows = torch.tensor([stream.slot for stream in streams])
+        samples = self._decoder(codes.to(self._decoder.device), self._state, rows=rows.to(self._decoder.device))
+        self._frames += frames * len(streams)
+        self._steps += 1
+        audio: npt.NDArray[np.float32] = (samples * self._gain).float().cpu().numpy()
+        return audio
+
+    def counters(self) -> dict[str, int]:
+        return {"free_slots": len(self._free), "frames": self._frames, "steps": self._steps}
+
+    def close(self) -> None:
+        pass

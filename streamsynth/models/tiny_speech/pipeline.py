@@ -1,0 +1,49 @@
+"""The tiny-speech pipeline: a talker that makes code frames, a codec that makes them sound. Imports no model."""
+
+from streamsynth.config.pipeline import Pipeline, Stage, StageKind
+from streamsynth.graph.chunk import Unit
+from streamsynth.speech import SpeechTraits, Voice
+
+FRAME_RATE = 25
+SAMPLE_RATE = 24_000
+
+TINY_SPEECH = Pipeline(
+    name="tiny-speech",
+    description="English, one voice: a small autoregressive talker and its streaming codec",
+    stages=(
+        Stage(
+            name="talker",
+            kind=StageKind.AUTOREGRESSIVE,
+            engine="streamsynth.models.tiny_speech.talker:TinyTalker",
+            options={
+                "guidance": 1.5,
+                "temperature": 0.8,
+                "depth_temperature": 0.5,
+                "top_k": 50,
+                "max_rows": 32,
+                "max_tokens": 256,
+                "kv_cache_memory_bytes": 64 << 20,
+            },
+            settings={"lead_seconds": 4.0},
+            unit=Unit.FRAME,
+            rate=FRAME_RATE,
+        ),
+        Stage(
+            name="codec",
+            kind=StageKind.GENERATION,
+            engine="streamsynth.models.tiny_speech.codec:TinyCodec",
+            options={"gain": 2.0, "max_streams": 64},
+            inputs=("talker",),
+            rate=SAMPLE_RATE,
+        ),
+    ),
+    output="codec",
+    speech=SpeechTraits(
+        sample_rate=SAMPLE_RATE,
+        voices=(Voice(id="tiny", name="Tiny", languages=("en",)),),
+        default_voice="tiny",
+        max_audio_seconds=600.0,
+        token="one frame of 40 ms",
+        token_samples=SAMPLE_RATE // FRAME_RATE,
+    ),
+)

@@ -1,0 +1,99 @@
+"""The talker stage of tiny-speech."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from streamsynth.engine.attention import PageMemory
+from streamsynth.engine.kv.pages import PagePool
+from streamsynth.engine.planner import Planner
+from streamsynth.engine.runner import Drawing, Runner
+from streamsynth.engine.sampler import SamplingParams
+from streamsynth.engine.stream import StepResult, Stream
+from streamsynth.engine.talker import Talker, TalkerStream
+from streamsynth.models.csm.weights import load_talker
+from streamsynth.models.hibari.phonemes import Phonemizer
+from streamsynth.models.tiny_speech.pipeline import FRAME_RATE
+from streamsynth.models.tiny_speech.prompts import TinyReader, Vocabulary
+from streamsynth.models.tiny_speech.places import weights_folder
+from streamsynth.speech import SpeechRequest
+
+PAGE_SIZE = 16
+MAX_SECONDS = 600
+
+
+class TinyTalker:
+    """Loads the talker on the CPU; `guidance` 1 runs one row a request, any other scale two."""
+
+    def __init__(
+        self,
+        *,
+        guidance: float,
+        temperature: float,
+        depth_temperature: float,
+        top_k: int,
+        max_rows: int,
+        max_tokens: int,
+        kv_cache_memory_bytes: int,
+    ) -> None:
+        torch.set_num_threads(1)
+        folder = weights_folder()
+        model = load_talker(folder / "talker")
+        backbone = model.config.backbone
+        shape = {
+            "layers": backbone.layers,
+            "page_size": PAGE_SIZE,
+            "kv_heads": backbone.kv_heads,
+            "head_dim": backbone.head_dim,
+        }
+        pages = kv_cache_memory_bytes // PageMemory.page_bytes(**shape, dtype=torch.float32)
+        memory = PageMemory(**shape, pages=pages, like=model.projector.weight)
+        planner = Planner(PagePool(pages), page_size=PAGE_SIZE, max_rows=max_rows, max_tokens=max_tokens)
+        self._talker = Talker(
+            Runner(model, memory),
+            planner,
+            page_size=PAGE_SIZE,
+            frame_rate=FRAME_RATE,
+            codebooks=model.config.codebooks,
+            eos=model.config.eos_code,
+        )
+        self._vocabulary = Vocabulary(folder, model.config.codebooks)
+        self._phonemizer = Phonemizer(self._vocabulary.alphabet)
+        self._guidance = guidance
+        self._sampling = {"first": temperature, "rest": depth_temperature}
+        self._top_k = top_k
+        self._warm_up()
+
+    def open(self, request: Mapping[str, Any]) -> TalkerStream:
+        asked = SpeechRequest.from_wire(dict(request))
+        seed = (asked.seed or 0) % 2**63
+        first, rest = (
+            SamplingParams(temperature=self._sampling[name], top_k=self._top_k, seed=seed) for name in ("first", "rest")
+        )
+        limit = MAX_SECONDS * FRAME_RATE
+        if asked.max_new_tokens is not None:
+            limit = min(limit, asked.max_new_tokens)
+        guided = self._guidance != 1.0
+        reader = TinyReader(self._vocabulary, self._phonemizer, asked.granularity, guided)
+        return self._talker.add(reader, Drawing(first=first, rest=rest, scale=self._guidance), limit)
+
+    def step(self, streams: Sequence[Stream]) -> StepResult:
+        return self._talker.step(streams)
+
+    def counters(self) -> dict[str, int]:
+        return self._talker.counters()
+
+    def close(self) -> None:
+        pass
+
+    def _warm_up(self) -> None:
+        """Speak a word, so that the first request finds everything loaded."""
+        stream = self.open(SpeechRequest(voice="", seed=0).to_wire())
+        stream.push("Hello.")
+        stream.finish()
+        for _ in range(4):
+            self.step([stream])
+        stream.close()
