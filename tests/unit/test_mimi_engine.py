@@ -104,7 +104,7 @@ def test_segments_keep_their_ends_texts_and_samples(decoder: MimiDecoder) -> Non
 
 
 def test_the_first_frame_is_decoded_at_once_and_later_ones_wait_for_company(decoder: MimiDecoder) -> None:
-    """S16: a small first chunk, then larger ones while the listener has enough in hand; one in need gets his at once."""
+    """S16: a small first chunk, then larger ones while the listener has enough in hand; one in need is served now."""
     stage = engine(decoder)
     stream = stage.open({})
     feed(stream, codes(1))

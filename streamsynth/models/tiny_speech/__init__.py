@@ -1,1 +1,1 @@
-"""tiny-speech, the embedded autoregressive voice: a talker in the CSM layout and a codec in the Mimi layout, both small."""
+"""tiny-speech, the embedded autoregressive voice: a small talker in the CSM layout, a small codec in the Mimi layout."""

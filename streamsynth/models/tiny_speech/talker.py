@@ -17,8 +17,8 @@ from streamsynth.engine.talker import Talker, TalkerStream
 from streamsynth.models.csm.weights import load_talker
 from streamsynth.models.hibari.phonemes import Phonemizer
 from streamsynth.models.tiny_speech.pipeline import FRAME_RATE
-from streamsynth.models.tiny_speech.prompts import TinyReader, Vocabulary
 from streamsynth.models.tiny_speech.places import weights_folder
+from streamsynth.models.tiny_speech.prompts import TinyReader, Vocabulary
 from streamsynth.speech import SpeechRequest
 
 PAGE_SIZE = 16
