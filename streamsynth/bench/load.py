@@ -15,13 +15,23 @@ Clock = Callable[[], float]
 
 
 async def closed_loop(
-    clients: int, seconds: float, work: Callable[[int], Awaitable[T]], *, clock: Clock = time.monotonic
+    clients: int,
+    seconds: float,
+    work: Callable[[int], Awaitable[T]],
+    *,
+    spread_s: float = 0.0,
+    clock: Clock = time.monotonic,
+    sleep: Sleep = asyncio.sleep,
 ) -> list[T]:
-    """Each of `clients` does `work(client)` again and again, at least once, until the time is over. All end cleanly."""
+    """Each of `clients` does `work(client)` again and again, at least once, until the time is over. All end cleanly.
+
+    They begin evenly spread over `spread_s`.
+    """
     done: list[T] = []
     end_s = clock() + seconds
 
     async def client(number: int) -> None:
+        await sleep(spread_s * number / clients)
         while True:
             done.append(await work(number))
             if clock() >= end_s:

@@ -74,11 +74,19 @@ def _panels(rows: Sequence[Row], load: SessionsLoad) -> list[Panel]:
 async def _speaking(at: Target, load: SessionsLoad, count: int) -> Row:
     before = await look(at)
     async with _clients(at, count) as clients:
-        heard = await closed_loop(
-            count, load.seconds, lambda client: clients[client].speak(REAL_TIME + text_for(MODEL, client))
-        )
+        heard = await _speak_in_real_time(clients, load.seconds)
     row = row_of(f"{count} sessions", heard, before, await look(at))
     return {**row, "chunk lateness p99 ms": _lateness_p99_ms(heard)}
+
+
+async def _speak_in_real_time(clients: Sequence[SpeechClient], seconds: float) -> list[Heard]:
+    """People do not begin at the same moment, but within the first second."""
+    return await closed_loop(
+        len(clients),
+        seconds,
+        lambda client: clients[client].speak(REAL_TIME + text_for(MODEL, client)),
+        spread_s=1.0,
+    )
 
 
 async def _cancels(at: Target, load: SessionsLoad, where: str) -> Row:
@@ -127,11 +135,7 @@ async def _beside(
             await reader.begin("x" * 60_000)
         await asyncio.sleep(1.0 if stalled else 0.0)  # they fill what there is to fill
         before = await look(at)
-        heard = await closed_loop(
-            count,
-            min(load.seconds, LONGEST_STALL_S),
-            lambda client: clients[client].speak(REAL_TIME + text_for(MODEL, client)),
-        )
+        heard = await _speak_in_real_time(clients, min(load.seconds, LONGEST_STALL_S))
         ended = await look(at)
         # Only the stalled ones are left: a worker that still steps steps for nobody. It says so twice a second.
         await asyncio.sleep(1.0)

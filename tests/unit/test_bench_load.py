@@ -34,6 +34,20 @@ async def test_a_closed_loop_keeps_its_number_of_clients_busy() -> None:
     assert Counter(done) == {0: 5, 1: 5, 2: 5}
 
 
+async def test_clients_of_a_closed_loop_can_begin_one_after_the_other() -> None:
+    """All at once they would stay in step, and every one of them would be late for the others."""
+    clock = FakeClock()
+    began: list[float] = []
+
+    async def work(client: int) -> None:
+        began.append(clock.time())
+
+    load = asyncio.create_task(closed_loop(4, 0, work, spread_s=1.0, clock=clock.time, sleep=clock.sleep))
+    await clock.advance(2)
+    await load
+    assert began == [0, 0.25, 0.5, 0.75]
+
+
 async def test_each_client_of_a_closed_loop_works_at_least_once() -> None:
     async def work(client: int) -> int:
         return client
@@ -96,13 +110,23 @@ def test_the_bound_covers_the_true_slope_about_as_often_as_it_says() -> None:
     assert 0.95 <= covered / 400 <= 1.0
 
 
-def test_residuals_that_hang_together_widen_the_bound() -> None:
+def test_a_single_step_is_bounded_and_is_no_proof_of_growth() -> None:
     """Memory grows in steps: the points are not as many as they look."""
-    rng = np.random.default_rng(5)
-    noise = rng.normal(0, 1, 400)
-    drifting = np.convolve(rng.normal(0, 1, 430), np.ones(31) / math.sqrt(31), "valid")
     x = np.arange(400)
-    assert slope(x, drifting).upper_95 > 2 * slope(x, noise).upper_95
+    line = slope(x, np.where(x < 200, 0.0, 40.0))
+    assert 0.1 < line.per_unit < 0.2
+    assert line.per_unit < line.upper_95 < 2 * line.per_unit
+
+
+def test_residuals_that_hang_together_are_not_counted_one_by_one() -> None:
+    rng = np.random.default_rng(5)
+    x = np.arange(400)
+
+    def drifting() -> np.ndarray:
+        return np.convolve(rng.normal(0, 1, 430), np.ones(31) / math.sqrt(31), "valid")
+
+    covered = sum(slope(x, 0.01 * x + drifting()).upper_95 >= 0.01 for _ in range(400))
+    assert covered / 400 > 0.93
 
 
 @pytest.mark.parametrize("x", [[1, 2], [1, 1, 1]])
