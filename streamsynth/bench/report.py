@@ -83,8 +83,14 @@ def plot(panels: Sequence[Panel], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(6 * len(panels), 4.2), squeeze=False, layout="constrained")
-    for axis, panel in zip(axes[0], panels, strict=True):
+    columns = min(len(panels), 2)
+    rows = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=(6 * columns, 4.2 * rows), squeeze=False, layout="constrained"
+    )
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
+    for axis, panel in zip(axes.flat, panels, strict=False):
         for name, values in panel.lines.items():
             points = [(x, y) for x, y in zip(panel.x, values, strict=True) if y is not None and math.isfinite(y)]
             axis.plot([x for x, _ in points], [y for _, y in points], marker="o", markersize=3, label=name)
