@@ -67,7 +67,7 @@ def test_what_is_absent_or_null_follows_the_sizes_as_in_transformers() -> None:
     assert list(config.upsampling_ratios) == reference.upsampling_ratios
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(settings_of_models())
 def test_every_tensor_of_the_file_is_known_with_its_shape(options: dict[str, Any]) -> None:
     reference = HfConfig(**options)

@@ -53,7 +53,7 @@ def streamed(decoder: MimiDecoder, codes: Tensor, lengths: list[int]) -> Tensor:
     return torch.cat([decoder(piece, state) for piece in pieces(codes, lengths)], 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(settings_of_models(), st.integers(1, 3), st.integers(1, 12), CHUNKS, st.integers(0, 9))
 def test_it_decodes_as_transformers_does_in_chunks_of_any_length(
     options: dict[str, Any], rows: int, frames: int, lengths: list[int], seed: int

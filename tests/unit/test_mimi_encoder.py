@@ -76,7 +76,7 @@ def streamed(encoder: MimiEncoder, audio: Tensor, lengths: list[int]) -> Tensor:
     return torch.cat([encoder(piece, state) for piece in cuts], 2)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(settings_of_models(), st.integers(1, 2), st.integers(1, 10), CHUNKS, st.integers(0, 9), st.floats(0.01, 1))
 def test_it_encodes_as_transformers_does_in_chunks_of_any_length(
     options: dict[str, Any], rows: int, frames: int, lengths: list[int], seed: int, part: float

@@ -83,8 +83,9 @@ class MimiDecoder(nn.Module):
         rows, books, frames = codes.shape
         if not 1 <= books <= self.config.num_quantizers:
             raise invalid_value("codebooks", books, f"1 to {self.config.num_quantizers}")
-        if codes.numel() and not 0 <= int(codes.min()) <= int(codes.max()) < self.config.codebook_size:
-            raise invalid_value("codes", int(codes.max()), f"0 to {self.config.codebook_size - 1}")
+        for code in (int(codes.min()), int(codes.max())) if frames else ():
+            if not 0 <= code < self.config.codebook_size:
+                raise invalid_value("codes", code, f"0 to {self.config.codebook_size - 1}")
         state = self.open_state(rows, max_frames=max(1, min(frames, _OFFLINE_FRAMES)))
         pieces = [self(piece, state) for piece in codes.split(_OFFLINE_FRAMES, dim=2) if piece.shape[2]]
         return torch.cat(pieces, 1) if pieces else torch.zeros(rows, 0, device=codes.device)
