@@ -45,8 +45,11 @@ class Entry(Generic[K]):
         return None if wake is None else max(wake, self.pause_until)
 
     def made(self, units: int, rate: int, now: float) -> None:
-        """Account for an emission."""
-        if self.first_output_at is None and units:
+        """Account for an emission; one of no units is none to a watchdog."""
+        if units == 0:
+            self.made_nothing(now)
+            return
+        if self.first_output_at is None:
             self.first_output_at = now
         self.rate = rate
         self.produced += units

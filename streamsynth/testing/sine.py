@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsynth.engine.stream import Emission, Interrupted
-from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.speech import Granularity, SpeechRequest
 from streamsynth.testing.sine_pipeline import SAMPLE_RATE
 from streamsynth.text.cutter import TextCutter
@@ -50,6 +50,9 @@ class SineEngine:
         step_ms: float = 0.0,
         sample_rate: int = SAMPLE_RATE,
     ) -> None:
+        for name, value in {"samples_per_character": samples_per_character, "chunk_samples": chunk_samples}.items():
+            if value < 1:
+                raise invalid_value(name, value, "at least 1")
         self.frequency_hz = frequency_hz
         self.samples_per_character = samples_per_character
         self.chunk_samples = chunk_samples

@@ -77,6 +77,15 @@ def test_a_request_that_could_run_but_makes_nothing_is_stalled() -> None:
     assert queue.oldest_runnable_s(31.0) == 0.0
 
 
+def test_empty_emissions_are_no_progress() -> None:
+    """S55: an engine that emits chunks of nothing for ever is as stuck as one that emits none."""
+    queue = scheduler(empty=FakeStream(), other=FakeStream(None))
+    for second in range(1, 32):
+        assert queue.runnable(second)[0] == [queue.entries["empty"]]
+        queue.entries["empty"].made(0, RATE, now=second)
+    assert queue.stalled(31.0, 30.0) == [queue.entries["empty"]]
+
+
 def test_a_request_without_credit_is_not_stalled() -> None:
     queue = scheduler(only=FakeStream())
     queue.runnable(1.0)

@@ -37,6 +37,12 @@ def play(pieces: list[str], granularity: Granularity = Granularity.NONE, **field
     return made
 
 
+@pytest.mark.parametrize("name", ["chunk_samples", "samples_per_character"])
+def test_a_size_that_would_make_nothing_is_refused_by_name(name: str) -> None:
+    with pytest.raises(StreamSynthError, match=f"{name} is 0; it must be at least 1"):
+        SineEngine(**{name: 0})
+
+
 def spoken(emissions: list[Emission]) -> np.ndarray:
     return np.concatenate([emission.media for emission in emissions])
 
