@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 from streamsynth.config.deployment import Deployment
 from streamsynth.errors import invalid_value
+from streamsynth.speech import MAX_TEXT_CHARACTERS
 
 KIB = 1024
 MIB = 1024 * KIB
+_LEAST_OUTBOUND_BYTES = KIB
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +41,7 @@ class Limits:
     outbound_message_bytes: int = 256 * KIB
     body_bytes: int = 6 * MIB
     body_s: float = 60
-    text_characters: int = 64 * KIB
+    text_characters: int = MAX_TEXT_CHARACTERS
     finished_file_bytes: int = 64 * MIB
 
     connections: int = 4096
@@ -53,12 +55,18 @@ class Limits:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (number and math.isfinite(value) and value > 0):
                 raise invalid_value(field.name, value, "a number above 0")
             if field.type == "int" and not isinstance(value, int):
                 raise invalid_value(field.name, value, "an integer")
         if self.key_share > 1:
             raise invalid_value("key_share", self.key_share, "at most 1")
+        if self.text_characters > MAX_TEXT_CHARACTERS:
+            raise invalid_value("text_characters", self.text_characters, f"at most {MAX_TEXT_CHARACTERS}")
+        if self.outbound_message_bytes < _LEAST_OUTBOUND_BYTES:
+            limit = f"at least {_LEAST_OUTBOUND_BYTES}"
+            raise invalid_value("outbound_message_bytes", self.outbound_message_bytes, limit)
 
     def published(self) -> dict[str, float]:
         """Name and value of each limit, as clients see them."""

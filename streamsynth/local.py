@@ -14,8 +14,8 @@ from streamsynth.graph.edge import EndOfEdge
 from streamsynth.graph.flow import Status
 from streamsynth.realtime.fields import SpeechSettings, parse_speech_fields
 from streamsynth.realtime.utterance import is_speakable
-from streamsynth.runtime import MAX_TEXT_CHARACTERS, Outcome, Runtime, SpeechFlow
-from streamsynth.speech import AudioChunk
+from streamsynth.runtime import Outcome, Runtime, SpeechFlow
+from streamsynth.speech import MAX_TEXT_CHARACTERS, AudioChunk
 
 _SESSION_FIELDS = frozenset({"split_granularity"})
 

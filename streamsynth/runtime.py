@@ -18,13 +18,11 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk
 from streamsynth.graph.edge import BrokenEdge, ClosedEdge, EdgeStatistics, EndOfEdge
 from streamsynth.graph.flow import End, Flow, Node, Status, Wire
-from streamsynth.speech import AudioChunk, SpeechRequest
+from streamsynth.speech import MAX_TEXT_CHARACTERS, AudioChunk, SpeechRequest
 from streamsynth.workers.launchers import Launcher, ProcessLauncher
 from streamsynth.workers.stage import StageRequest, StageStatistics, WorkerStage
 
 logger = logging.getLogger(__name__)
-
-MAX_TEXT_CHARACTERS = 64 << 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+MAX_TEXT_CHARACTERS = 64 << 10
+"""Of one utterance, whatever surface it comes through; a server may set its own limit below it."""
+
 
 class Granularity(StrEnum):
     """Where an utterance is cut into containers (`audio.start` .. `audio.done`)."""

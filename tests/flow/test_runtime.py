@@ -11,8 +11,8 @@ from streamsynth.config.plan import plan
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.edge import EndOfEdge
 from streamsynth.graph.flow import Flow, Node, Ports, Status, Wire
-from streamsynth.runtime import MAX_TEXT_CHARACTERS, Runtime, SpeechFlow
-from streamsynth.speech import AudioChunk, SpeechRequest
+from streamsynth.runtime import Runtime, SpeechFlow
+from streamsynth.speech import MAX_TEXT_CHARACTERS, AudioChunk, SpeechRequest
 from streamsynth.testing.sine import sine
 from streamsynth.workers.stage import StageRequest
 

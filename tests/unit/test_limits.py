@@ -12,7 +12,17 @@ from streamsynth.realtime.limits import Limits
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("idle_s", 0), ("sessions", -1), ("body_s", math.nan), ("drain_s", math.inf), ("sessions", 1.5), ("key_share", 2)],
+    [
+        ("idle_s", 0),
+        ("sessions", -1),
+        ("body_s", math.nan),
+        ("drain_s", math.inf),
+        ("sessions", 1.5),
+        ("sessions", True),
+        ("key_share", 2),
+        ("text_characters", 65_537),
+        ("outbound_message_bytes", 1023),
+    ],
 )
 def test_a_limit_that_cannot_be_is_refused_by_name(name: str, value: float) -> None:
     with pytest.raises(StreamSynthError) as caught:
