@@ -1,1 +1,1 @@
-"""tiny-speech, the embedded autoregressive voice: a small talker in the CSM layout, a small codec in the Mimi layout."""
+"""tiny-speech, the embedded autoregressive voice: a small talker in CSM layout and a small codec in Mimi layout."""
