@@ -35,12 +35,16 @@ class SpeechBody:
 
 async def read_body(request: web.BaseRequest, limits: Limits) -> bytes:
     """The whole body. Raises `message_too_large`, `invalid_value` if broken, `idle_timeout` if it does not come."""
+    too_large = StreamSynthError(
+        ErrorCode.MESSAGE_TOO_LARGE, f"the body has more than {limits.body_bytes} bytes, the limit"
+    )
+    if (request.content_length or 0) > limits.body_bytes:
+        raise too_large
     try:
         async with asyncio.timeout(limits.body_s):
             return await request.read()
     except web.HTTPRequestEntityTooLarge:
-        message = f"the body has more than {limits.body_bytes} bytes, the limit"
-        raise StreamSynthError(ErrorCode.MESSAGE_TOO_LARGE, message) from None
+        raise too_large from None
     except TimeoutError:
         message = f"the body did not arrive within {limits.body_s:g} s"
         raise StreamSynthError(ErrorCode.IDLE_TIMEOUT, message) from None
@@ -83,10 +87,15 @@ def _parse_input(value: object, limit: int) -> str:
 
 
 def _parse_delivery(fields: Mapping[str, object], audio_format: AudioFormat) -> Delivery:
-    """A wav file that nobody asked to stream has true sizes; every other format can be played while it comes."""
+    """A wav file that nobody asked to stream has true sizes; every other format can be played while it comes.
+
+    A flac file has them too where `stream` is false: readers that seek (libsndfile) cannot read one of unknown length.
+    """
     stream = parse_flag("stream", fields.get("stream"))
     stream_format = parse_choice("stream_format", fields.get("stream_format"), ("audio", "sse"))
     if stream_format == "sse":
         return Delivery.EVENTS
-    live = stream is True or stream_format == "audio" or audio_format is not AudioFormat.WAV
-    return Delivery.LIVE if live else Delivery.COMPLETED
+    if stream is True or stream_format == "audio":
+        return Delivery.LIVE
+    finished = audio_format is AudioFormat.WAV or (audio_format is AudioFormat.FLAC and stream is False)
+    return Delivery.COMPLETED if finished else Delivery.LIVE

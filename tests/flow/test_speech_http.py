@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import pytest_asyncio
+import soundfile
 from over_http import CHUNK_SAMPLES, SAMPLES_PER_CHARACTER, SPEECH, quiet, refused, speak, tone, until_metrics
 
 from streamsynth.testing.server_process import ServerProcess
@@ -89,6 +90,14 @@ async def test_a_streamed_wav_has_one_live_header(http: aiohttp.ClientSession, a
     assert "Content-Length" not in headers
     assert struct.unpack("<I", body[4:8]) == struct.unpack("<I", body[40:44]) == (0xFFFFFFFF,)
     assert np.array_equal(np.frombuffer(body[44:], "<i2"), tone(SAMPLES))
+
+
+async def test_a_flac_that_is_not_to_be_streamed_states_its_length(http: aiohttp.ClientSession) -> None:
+    """libsndfile reads the whole of it, which it cannot do with one of unknown length."""
+    _, headers, body = await speak(http, input=TEXT, response_format="flac", stream=False)
+    assert int(headers["Content-Length"]) == len(body)
+    samples, _ = soundfile.read(io.BytesIO(body), dtype="int16")
+    assert np.array_equal(samples, tone(SAMPLES))
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -38,6 +38,8 @@ def refusal(body: bytes) -> StreamSynthError:
         ({"response_format": "wav", "stream_format": "sse"}, Delivery.EVENTS),
         ({"response_format": "pcm", "stream": True, "stream_format": "sse"}, Delivery.EVENTS),
         ({"response_format": "opus", "stream": False}, Delivery.LIVE),
+        ({"response_format": "flac"}, Delivery.LIVE),
+        ({"response_format": "flac", "stream": False}, Delivery.COMPLETED),
     ],
 )
 def test_only_a_wav_that_nobody_asked_to_stream_is_completed_first(
