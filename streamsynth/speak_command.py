@@ -44,10 +44,7 @@ def speak(
         ),
     ] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME")] = None,
-    url: Annotated[str | None, typer.Option(help="Use the server there instead of workers of this process.")] = None,
-    api_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="The server's key. Default: STREAMSYNTH_API_KEY.")
-    ] = None,
+    url: Annotated[str | None, typer.Option(help="Use the server there, with the key in STREAMSYNTH_API_KEY.")] = None,
     voice: Annotated[str | None, typer.Option()] = None,
     speed: Annotated[float | None, typer.Option()] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same speech.")] = None,
@@ -61,7 +58,7 @@ def speak(
     piped = text is None and file is None
     settings = {"voice": voice, "speed": speed, "seed": seed}
     try:
-        asyncio.run(_run(source, piped, output, model, url, api_key, settings))
+        asyncio.run(_run(source, piped, output, model, url, settings))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except BrokenPipeError:
@@ -138,7 +135,6 @@ async def _run(
     output: str | None,
     model: str | None,
     url: str | None,
-    api_key: str | None,
     settings: dict[str, Any],
 ) -> None:
     from streamsynth.api import StreamSynth
@@ -150,7 +146,7 @@ async def _run(
         if url is None:
             synth = StreamSynth(model) if model is not None else StreamSynth()
         else:
-            synth = StreamSynth.connect(url, api_key=api_key)
+            synth = StreamSynth.connect(url)
             settings = {**settings, "model": model}
         async with synth:
             progress.ready()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import wave
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import soundfile
 
 from streamsynth.codecs.quantise import to_s16
+from streamsynth.environment import child_environment
 from streamsynth.testing.server_process import ServerProcess
 from streamsynth.testing.sine import sine
 
@@ -66,6 +68,14 @@ def test_a_pipe_gets_raw_pcm(arguments: list[str]) -> None:
 
 def test_a_server_can_do_the_speaking(sine_server: ServerProcess) -> None:
     assert speak("abc", "--url", sine_server.url).stdout == tone(3)
+
+
+def test_the_key_of_a_server_is_taken_from_the_environment(serve_process: Callable[..., ServerProcess]) -> None:
+    url = serve_process("--model", "sine", env={"STREAMSYNTH_API_KEYS": "c2VjcmV0"}).url
+    refused = speak("abc", "--url", url)
+    assert (refused.returncode, refused.stdout) == (2, b"")
+    assert b"an API key is required" in refused.stderr
+    assert speak("abc", "--url", url, env=child_environment({"STREAMSYNTH_API_KEY": "c2VjcmV0"})).stdout == tone(3)
 
 
 def test_text_can_come_from_a_file(tmp_path: Path) -> None:
