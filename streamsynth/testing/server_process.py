@@ -24,9 +24,9 @@ _READY = "listening on "
 class ServerProcess:
     """A server that answers at `url` once `start` has returned. Use as a context manager, or call `stop`.
 
-    It runs `streamsynth serve --port 0 ARGS` in a session of its own. Everything here blocks, every wait has an end.
-    `ready_s` is the time from the start of the process to its address; `orphans` counts worker processes that outlived
-    the server and had to be killed.
+    It runs `streamsynth serve --port 0 ARGS` in the caller's process group: what ends that ends it too. Everything
+    here blocks, every wait has an end. `ready_s` is the time from the start of the process to its address; `orphans`
+    counts worker processes that outlived the server and had to be killed.
     """
 
     def __init__(self, process: subprocess.Popen[str], url: str, log: IO[bytes], ready_s: float) -> None:
@@ -48,7 +48,6 @@ class ServerProcess:
             stderr=log,
             text=True,
             env=child_environment(env),
-            start_new_session=True,
         )
         url = _await_url(process, timeout_s)
         server = cls(process, url or "", log, time.monotonic() - started)

@@ -57,7 +57,8 @@ def test_workers_end_with_a_server_that_was_killed(serve_process: StartServer) -
 
 def test_an_interrupt_from_the_terminal_ends_it_in_order(serve_process: StartServer) -> None:
     server = serve_process("--model", "sine")
-    os.killpg(server.pid, signal.SIGINT)
+    for pid in (*server.worker_pids(), server.pid):
+        os.kill(pid, signal.SIGINT)
     assert server.wait() == 0
     assert server.orphans == 0
 
