@@ -95,7 +95,7 @@ def parse_speech_fields(
     hints = _check_hints(given)
     used = {name: value for name, value in hints.items() if name in traits.supported_hints}
     request = SpeechRequest(
-        voice=resolve_voice(_voice_field(given), traits),
+        voice=_parse_voice(given, traits),
         speed=_parse_speed(given.get("speed"), traits, model),
         seed=parse_seed(given.get("seed")),
         max_new_tokens=_parse_max_new_tokens(given.get("max_new_tokens"), traits, model),
@@ -192,10 +192,12 @@ def parse_choice(name: str, value: object, choices: tuple[str, ...]) -> str | No
     raise invalid_value(name, value, "one of " + ", ".join(choices))
 
 
-def _voice_field(given: Mapping[str, object]) -> object:
-    if "voice" in given and "speaker" in given:
+def _parse_voice(given: Mapping[str, object], traits: SpeechTraits) -> str:
+    if "speaker" not in given:
+        return resolve_voice(given.get("voice"), traits)
+    if "voice" in given:
         raise invalid_value("speaker", given["speaker"], "absent when voice is given: it is another name of it")
-    return given.get("voice", given.get("speaker"))
+    return resolve_voice(given["speaker"], traits, field="speaker")
 
 
 def _parse_speed(value: object, traits: SpeechTraits, model: str) -> float:

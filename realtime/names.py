@@ -43,13 +43,13 @@ def voice_aliases(traits: SpeechTraits) -> dict[str, str]:
     return {alias: voice for alias, voice in {**spread, "default": traits.default_voice}.items() if alias not in ids}
 
 
-def resolve_voice(value: object, traits: SpeechTraits) -> str:
-    """The id of the voice meant by a name, an alias or `{"id": name}`. Raises `voice_not_found`."""
+def resolve_voice(value: object, traits: SpeechTraits, *, field: str = "voice") -> str:
+    """The id of the voice meant by a name, an alias or `{"id": name}`. Raises `voice_not_found`, naming `field`."""
     if value is None:
         return traits.default_voice
     name = value["id"] if isinstance(value, dict) and value.keys() == {"id"} else value
     if not isinstance(name, str):
-        raise invalid_value("voice", value, 'a string or {"id": string}')
+        raise invalid_value(field, value, 'a string or {"id": string}')
     if name in {voice.id for voice in traits.voices}:
         return name
     aliases = voice_aliases(traits)
@@ -57,4 +57,4 @@ def resolve_voice(value: object, traits: SpeechTraits) -> str:
         return aliases[name]
     known = ", ".join(voice.id for voice in traits.voices)
     message = f"there is no voice {name[:60]!r}; this model has {known}, and OpenAI's voice names mean one of these"
-    raise StreamSynthError(ErrorCode.VOICE_NOT_FOUND, message, param="voice")
+    raise StreamSynthError(ErrorCode.VOICE_NOT_FOUND, message, param=field)

@@ -108,6 +108,14 @@ async def test_a_body_above_6_mib_is_refused(http: aiohttp.ClientSession, chunke
         assert (error["code"], "6291456" in error["message"]) == ("message_too_large", True)
 
 
+async def test_a_body_that_announces_too_much_is_refused_before_it_comes(server: ServerProcess) -> None:
+    reader, writer = await asyncio.open_connection(*address(server))
+    writer.write(b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (SPEECH.encode(), 10**12))
+    async with asyncio.timeout(5):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+    writer.close()
+
+
 async def test_a_compressed_body_is_measured_when_it_is_unpacked(http: aiohttp.ClientSession) -> None:
     bomb = gzip.compress(b" " * 50_000_000)
     async with http.post(SPEECH, data=bomb, headers={"Content-Encoding": "gzip"}) as answer:

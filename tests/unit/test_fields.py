@@ -88,6 +88,7 @@ def test_the_references_names_for_a_voice_are_understood() -> None:
     assert parse(speaker="bell").request.voice == "bell"
     assert parse(voice="default").request.voice == "heart"
     assert refusal(speaker="bell", voice="bell").param == "speaker"
+    assert [refusal(speaker=value).param for value in (5, "vivian")] == ["speaker", "speaker"]
 
 
 def test_an_unknown_voice_is_named_with_those_that_exist() -> None:
