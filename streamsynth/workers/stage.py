@@ -114,6 +114,9 @@ class StageRequest:
 
         pump = asyncio.create_task(_pump(source, request))
         try:
+            await asyncio.wait({pump, request.ended}, return_when=asyncio.FIRST_COMPLETED)
+            if pump.done():
+                pump.result()  # What could not be passed on is missing for ever: the worker would wait for it.
             self.finish_reason = (await asyncio.shield(request.ended)).finish_reason
         finally:
             request.cancel()

@@ -9,12 +9,14 @@ import pytest
 
 from streamsynth.config.plan import plan
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.graph.chunk import Chunk, Unit
 from streamsynth.graph.edge import EndOfEdge
 from streamsynth.graph.flow import Flow, Node, Ports, Status, Wire
 from streamsynth.runtime import Runtime, SpeechFlow
 from streamsynth.speech import MAX_TEXT_CHARACTERS, AudioChunk, SpeechRequest
 from streamsynth.testing.sine import sine
 from streamsynth.workers.stage import StageRequest
+from streamsynth.workers.wire import MAX_FRAME_BYTES
 
 REQUEST = SpeechRequest(voice="sine")
 SAMPLES_PER_CHARACTER = 1200
@@ -248,6 +250,21 @@ async def test_one_text_goes_to_two_voices_and_their_audio_meets_its_captions(ru
     assert sum(chunk.units for chunk, _, _ in made) == 10 * SAMPLES_PER_CHARACTER
     assert [text for _, text, _ in made if text] == ["both of us"]
     assert made[0][2].first_unit == 0
+
+
+async def test_what_cannot_be_passed_to_a_worker_fails_the_flow(runtime: Runtime) -> None:
+    """One terminal event: the worker would wait for ever for a chunk that no frame can hold."""
+    request = StageRequest(runtime._stages["sine.tone"], 1, REQUEST.to_wire())
+    wires = [Wire(source="codes", target="decode", capacity=1), Wire(source="decode", target="audio", capacity=1)]
+    flow = Flow([Node("decode", request.run)], wires)
+    huge = np.zeros(MAX_FRAME_BYTES, np.uint8)
+    flow.inputs["codes"].send_nowait(Chunk(huge, 0, len(huge), Unit.FRAME, 25))
+    async with asyncio.timeout(5):
+        end = await flow.outcome
+    request.settle()
+    assert end.status is Status.FAILED
+    assert end.error is not None and end.error.code is ErrorCode.INTERNAL_ERROR
+    await request.idle.wait()
 
 
 async def test_an_engine_whose_rate_is_not_the_declared_one_is_an_error() -> None:
