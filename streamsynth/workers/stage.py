@@ -114,7 +114,8 @@ class StageRequest:
 
         pump = asyncio.create_task(_pump(source, request))
         try:
-            await asyncio.wait({pump, request.ended}, return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [pump, request.ended]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if pump.done():
                 pump.result()  # What could not be passed on is missing for ever: the worker would wait for it.
             self.finish_reason = (await asyncio.shield(request.ended)).finish_reason
