@@ -115,6 +115,8 @@ class StreamSynth:
 
     async def start(self) -> None:
         """What entering does."""
+        if self._running:
+            raise RuntimeError("it has been entered already")
         await self._door.start()
         self._running = True
 

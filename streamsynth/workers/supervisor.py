@@ -89,6 +89,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start the first worker and keep it alive from then on. Raises START_FAILED, with nothing left running."""
+        self._stopping = False
         launched = await self._launch()
         self._keeper = asyncio.create_task(self._keep(launched), name=f"supervisor {self.spec.stage}")
 

@@ -453,6 +453,12 @@ async def test_misuse_is_said(synth: StreamSynth) -> None:
         await session.open()
 
 
+async def test_it_can_be_entered_only_while_it_is_not(synth: StreamSynth) -> None:
+    """A second start would leave the first one's workers behind."""
+    with pytest.raises(RuntimeError, match="entered already"):
+        await synth.start()
+
+
 async def test_it_must_be_entered() -> None:
     with pytest.raises(RuntimeError, match="enter it first"):
         StreamSynth("sine").speak("too early")

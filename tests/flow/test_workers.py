@@ -78,6 +78,17 @@ async def test_a_dead_worker_fails_its_requests_at_once_and_is_restarted(
     assert runtime.statistics().stages["sine.tone"].running == 0
 
 
+async def test_a_runtime_that_was_stopped_can_be_started_again(runtime: Runtime) -> None:
+    """Its workers are kept alive as before."""
+    await runtime.stop()
+    await runtime.start()
+    os.kill(worker_pid(runtime), signal.SIGKILL)
+    async with asyncio.timeout(5):
+        while not runtime.dead_stages():
+            await asyncio.sleep(0.01)
+    await until_ready(runtime)
+
+
 async def test_an_idle_worker_that_dies_is_restarted(runtime: Runtime) -> None:
     first = worker_pid(runtime)
     os.kill(first, signal.SIGKILL)
