@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train_tiny_speech.frames import FRAME_SAMPLES, SAMPLE_RATE
-from train_tiny_speech.speech_store import Utterance, mark_finished, write_shard
+from train_tiny_speech.speech_store import Utterance, hours, mark_finished, write_shard
 
 _LEAD_SILENCE = SAMPLE_RATE // 20
 _TAIL_SILENCE = SAMPLE_RATE // 10
@@ -109,7 +109,7 @@ def main() -> None:
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         frames = sum(pool.imap_unordered(render_share, jobs))
     mark_finished(arguments.out)
-    logging.info("%.2f hours of speech in %.0f s", frames / 90_000, time.time() - start)
+    logging.info("%.2f hours of speech in %.0f s", hours(frames), time.time() - start)
 
 
 if __name__ == "__main__":
