@@ -39,13 +39,13 @@ test-slow: $(DEV)
 	$(BIN)/pytest -m "slow and not gpu" $(ARGS)
 
 # mypy cannot see through an editable install that puts three top-level folders below the package: it gets a view in
-# which they lie there.
+# which they lie there. It runs inside that view: beside our `codecs` folder it would take that for the standard library's.
 check: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@rm -rf build/typed && mkdir -p $(TYPED)
 	@ln -s $(CURDIR)/streamsynth/* $(CURDIR)/realtime $(CURDIR)/codecs $(CURDIR)/web $(TYPED)/
-	MYPYPATH=build/typed $(BIN)/mypy
+	cd build/typed && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml
 
 format: $(DEV)
 	$(BIN)/ruff check --fix .
