@@ -53,7 +53,7 @@ class ErrorCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """How one code looks from outside: HTTP status, OpenAI error type, WebSocket close code (when the error ends a socket)."""
+    """How one code looks from outside: HTTP status, OpenAI error type, and close code where it ends a socket."""
 
     http_status: int
     openai_type: str = "invalid_request_error"

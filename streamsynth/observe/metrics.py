@@ -47,7 +47,7 @@ class Metrics:
         door = ("surface", "model")
         self._utterances = self._counter("utterances", "Utterances by how they ended.", (*door, "status"))
         self._audio = self._counter("audio_seconds", "Seconds of speech accepted by sockets.", door)
-        self._refused = self._counter("refused", "Requests, messages and utterances that ended in an error, by code.", ("code",))
+        self._refused = self._counter("refused", "What ended in an error, by code.", ("code",))
         self._ttfa = self._histogram(
             "ttfa_seconds", "First text to first audio accepted by the socket.", _LATENCIES, door
         )
