@@ -29,13 +29,15 @@ class DenseAttention:
         self._values = like.new_zeros(shape)
         self._rows = rows
         self._every = torch.arange(length, device=like.device)
+        self._positions: dict[tuple[int, int], Tensor] = {}
         self.begin(0, length)
 
     def begin(self, start: int, count: int) -> None:
         """The next forward pass covers positions `start` to `start + count` of each row."""
         self._start, self._count = start, count
-        positions = self._every[start : start + count]
-        self.positions = positions if self._rows == 1 else positions.repeat(self._rows)
+        if (start, count) not in self._positions:
+            self._positions[start, count] = self._every[start : start + count].repeat(self._rows)
+        self.positions = self._positions[start, count]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows, count, end = self._rows, self._count, self._start + self._count

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from talker_batch import GREEDY, Batch
 from transformers import CsmConfig as HfConfig
 from transformers import CsmForConditionalGeneration
 
@@ -10,7 +11,6 @@ from streamsynth.engine.sampler import SamplingParams
 from streamsynth.models.csm.config import CsmConfig
 from streamsynth.models.csm.model import CsmTalker
 from streamsynth.models.csm.weights import build_talker
-from talker_batch import GREEDY, Batch
 
 CODEBOOKS = 4
 VOCABULARY = 40

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,6 +12,8 @@ from streamsynth.engine.attention import DenseAttention
 from streamsynth.engine.sampler import SamplingBatch, guide, sample
 from streamsynth.models.csm.config import CsmConfig
 from streamsynth.models.llama.modules import Attention, Decoder
+
+Cache = TypeVar("Cache", bound=DenseAttention)
 
 ABSENT = -1
 """In an input position: no text token, or no frame."""
@@ -71,8 +75,12 @@ class CsmTalker(nn.Module):
         return self.backbone(x, attention)
 
     def depth_cache(self, rows: int) -> DenseAttention:
+        return self.cache_of(DenseAttention, rows)
+
+    def cache_of(self, kind: type[Cache], rows: int) -> Cache:
+        """The depth decoder's cache, as one of several implementations."""
         depth = self.config.depth
-        return DenseAttention(
+        return kind(
             layers=depth.layers,
             rows=rows,
             length=self.config.codebooks,

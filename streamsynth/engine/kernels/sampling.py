@@ -1,0 +1,189 @@
+"""Guidance and sampling of one codebook in one program a unit: what `engine.sampler` does, without sorting.
+
+The k-th best logit, and the logit where the best ones reach the mass `top_p`, are found by bisection on the bits of
+the numbers; equal logits stay or go together. The noise is the sampler's own.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from streamsynth.engine.kernels.launching import let_next_start, wait_for_previous
+from streamsynth.engine.sampler import SamplingBatch
+
+_GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
+_MIX_A = tl.constexpr(0xBF58476D1CE4E5B9)
+_MIX_B = tl.constexpr(0x94D049BB133111EB)
+
+
+@triton.jit
+def _mix(state):
+    state = (state ^ (state >> 30)) * _MIX_A
+    state = (state ^ (state >> 27)) * _MIX_B
+    return state ^ (state >> 31)
+
+
+@triton.jit
+def _gumbel(seed, position, codebook, tokens):
+    """`engine.sampler.gumbel` for one row, in unsigned arithmetic."""
+    one = tl.full((), 1, tl.uint64)
+    golden = tl.full((), _GOLDEN, tl.uint64)
+    counter = (position * 64 + codebook).to(tl.uint64) + one
+    row = _mix(seed.to(tl.uint64) + golden * counter)
+    bits = _mix(row + golden * (tokens.to(tl.uint64) + one)) >> 40
+    uniform = (bits.to(tl.uint32).to(tl.float32) + 0.5) * (1.0 / (1 << 24))
+    return -tl.log(-tl.log(uniform))
+
+
+@triton.jit
+def _ordered(values):
+    """float32 to uint32 that compares alike."""
+    bits = values.to(tl.uint32, bitcast=True)
+    return bits ^ tl.where(bits >> 31 != 0, 0xFFFFFFFF, 0x80000000)
+
+
+@triton.jit
+def _least_of_best(keys, count):
+    """The key of the `count`-th best: two bits a round, the counts of three candidates packed into one sum."""
+    found = tl.full((), 0, tl.uint32)
+    for step in tl.static_range(16):
+        low = found + (1 << (30 - 2 * step))
+        middle = found + (2 << (30 - 2 * step))
+        high = found + (3 << (30 - 2 * step))
+        packed = (
+            (keys >= low).to(tl.int64) + ((keys >= middle).to(tl.int64) << 20) + ((keys >= high).to(tl.int64) << 40)
+        )
+        counts = tl.sum(packed, 0)
+        found = tl.where(
+            (counts >> 40) >= count,
+            high,
+            tl.where(((counts >> 20) & 0xFFFFF) >= count, middle, tl.where((counts & 0xFFFFF) >= count, low, found)),
+        )
+    return found
+
+
+@triton.jit
+def _least_of_mass(keys, mass, wanted):
+    """The key down to which the best together have the mass `wanted`."""
+    found = tl.full((), 0, tl.uint32)
+    for step in tl.static_range(32):
+        candidate = found + (1 << (31 - step))
+        found = tl.where(tl.sum(tl.where(keys >= candidate, mass, 0.0), 0) >= wanted, candidate, found)
+    return found
+
+
+@triton.jit
+def _sample(
+    logits,
+    scale,
+    temperature,
+    top_k,
+    top_p,
+    min_p,
+    seed,
+    position,
+    codes,
+    table,
+    fed,
+    logits_stride,
+    codes_stride,
+    fed_stride,
+    codebook,
+    rows: tl.constexpr,
+    vocabulary: tl.constexpr,
+    block: tl.constexpr,
+    width: tl.constexpr,
+    block_width: tl.constexpr,
+    feeds: tl.constexpr,
+    overlap: tl.constexpr,
+):
+    let_next_start(overlap)
+    unit = tl.program_id(0)
+    tokens = tl.arange(0, block)
+    inside = tokens < vocabulary
+    hot = tl.load(temperature + unit)
+    limit = tl.load(top_k + unit)
+    mass_kept = tl.load(top_p + unit)
+    least = tl.load(min_p + unit)
+    noise_seed = tl.load(seed + unit)
+    frame = tl.load(position + unit)
+    guidance = tl.load(scale + unit)
+    wait_for_previous(overlap)
+    at = logits + unit * rows * logits_stride + tokens
+    values = tl.load(at, mask=inside, other=float("-inf")).to(tl.float32)
+    if rows > 1:
+        unconditional = tl.load(at + (rows - 1) * logits_stride, mask=inside, other=0.0).to(tl.float32)
+        values = tl.where(inside, unconditional + guidance * (values - unconditional), float("-inf"))
+    chosen = values
+    if hot > 0.0:
+        scaled = values / tl.maximum(hot, 1e-5)
+        keys = tl.where(inside, _ordered(values), 0)
+        keep = inside
+        if (limit > 0) & (limit < vocabulary):
+            keep = keys >= _least_of_best(keys, limit)
+        best = tl.max(scaled, 0)
+        weights = tl.where(keep, tl.exp(scaled - best), 0.0)
+        if mass_kept < 1.0:
+            keep = keep & (keys >= _least_of_mass(keys, weights, mass_kept * tl.sum(weights, 0)))
+        keep = keep & (weights >= least)
+        chosen = tl.where(keep, scaled + _gumbel(noise_seed, frame, codebook, tokens), float("-inf"))
+    code = tl.argmax(chosen, 0)
+    tl.store(codes + unit * codes_stride + codebook, code.to(tl.int64))
+    if feeds:
+        entry = table + (code.to(tl.int64) + codebook * vocabulary) * width
+        for start in tl.static_range(0, width, block_width):
+            place = start + tl.arange(0, block_width)
+            piece = tl.load(entry + place, mask=place < width)
+            for row in tl.static_range(rows):
+                tl.store(fed + (unit * rows + row) * fed_stride + place, piece, mask=place < width)
+
+
+def sample_codebook(
+    logits: Tensor,
+    scale: Tensor,
+    batch: SamplingBatch,
+    position: Tensor,
+    codes: Tensor,
+    codebook: int,
+    *,
+    table: Tensor | None = None,
+    fed: Tensor | None = None,
+    overlap: bool = False,
+) -> None:
+    """Draw a code for each unit into `codes[:, codebook]`, int64 (units, codebooks).
+
+    logits (units * rows, vocabulary); scale and position (units,). With `table` (codebooks * vocabulary, width), the
+    drawn code's entry is written to `fed` (units * rows, width, contiguous in width) for every row of the unit.
+    """
+    units = len(position)
+    vocabulary = logits.shape[-1]
+    feeds = table is not None and fed is not None
+    width = table.shape[-1] if table is not None else 1
+    _sample[(units,)](
+        logits,
+        scale,
+        batch.temperature,
+        batch.top_k,
+        batch.top_p,
+        batch.min_p,
+        batch.seed,
+        position,
+        codes,
+        table if table is not None else logits,
+        fed if fed is not None else logits,
+        logits.stride(0),
+        codes.stride(0),
+        fed.stride(0) if fed is not None else 0,
+        codebook,
+        rows=logits.shape[0] // units,
+        vocabulary=vocabulary,
+        block=triton.next_power_of_2(vocabulary),
+        width=width,
+        block_width=min(1024, triton.next_power_of_2(width)),
+        feeds=feeds,
+        overlap=overlap,
+        num_warps=8 if vocabulary > 512 else 4,
+        **({"launch_pdl": True} if overlap else {}),
+    )
