@@ -11,10 +11,16 @@ K = TypeVar("K")
 
 _EMPTY_STEP_PAUSE_S = 0.001
 
+STUCK_AFTER_S = 1.0
+"""A request whose steps have made nothing for this long is late by its own fault, not because the worker is busy."""
+
 
 @dataclass(slots=True, eq=False)
 class Entry(Generic[K]):
-    """A request in the worker. `granted` and `produced` are totals in units; times are `time.monotonic()` seconds."""
+    """A request in the worker. `granted` and `produced` are totals in units; times are `time.monotonic()` seconds.
+
+    `runnable_since`: from when on it could have been stepped; `fruitless_since`: from when on it was, and made nothing.
+    """
 
     key: K
     stream: Stream
@@ -25,6 +31,7 @@ class Entry(Generic[K]):
     first_output_at: float | None = None
     cancelled: bool = False
     runnable_since: float | None = None
+    fruitless_since: float | None = None
     pause_until: float = 0.0
 
     @property
@@ -53,11 +60,24 @@ class Entry(Generic[K]):
             self.first_output_at = now
         self.rate = rate
         self.produced += units
-        self.runnable_since = None
+        self.wait_anew()
 
     def made_nothing(self, now: float) -> None:
         """A step without output: let the others run before this one is asked again."""
         self.pause_until = now + _EMPTY_STEP_PAUSE_S
+        self.left_out(now)
+
+    def left_out(self, now: float) -> None:
+        """A step over this and others made nothing for this one."""
+        if self.fruitless_since is None:
+            self.fruitless_since = now
+
+    def wait_anew(self) -> None:
+        """It has made something, or cannot be stepped now."""
+        self.runnable_since = self.fruitless_since = None
+
+    def fruitless_s(self, now: float) -> float:
+        return 0.0 if self.fruitless_since is None else now - self.fruitless_since
 
 
 @dataclass(slots=True)
@@ -80,7 +100,7 @@ class Scheduler(Generic[K]):
         for entry in self.entries.values():
             ready = entry.ready_at()
             if ready is None:
-                entry.runnable_since = None
+                entry.wait_anew()
                 continue
             if entry.runnable_since is None:
                 entry.runnable_since = max(ready, now)
@@ -92,18 +112,22 @@ class Scheduler(Generic[K]):
         return [entry for _, entry in runnable], next_wake
 
     def behind_s(self, now: float) -> float:
-        """By how much the listener of the most starved runnable entry has run dry; 0 if all are in time."""
+        """By how much the listener of the most starved runnable entry has run dry; 0 if all are in time.
+
+        Entries that are stuck do not count: fewer others would not help them.
+        """
         late = [
             -entry.lead_s(now)
             for entry in self.entries.values()
-            if entry.runnable_since is not None and entry.runnable_since <= now
+            if entry.runnable_since is not None
+            and entry.runnable_since <= now
+            and entry.fruitless_s(now) < STUCK_AFTER_S
         ]
         return max([0.0, *late])
 
-    def oldest_runnable_s(self, now: float) -> float:
-        """How long the most neglected runnable entry has made nothing; 0 if none is runnable."""
-        waits = [now - entry.runnable_since for entry in self.entries.values() if entry.runnable_since is not None]
-        return max([0.0, *waits])
+    def stuck_s(self, now: float) -> float:
+        """How long the steps of the most stuck entry have made nothing; one that waits for its turn is not stuck."""
+        return max([0.0, *(entry.fruitless_s(now) for entry in self.entries.values())])
 
     def stalled(self, now: float, timeout_s: float) -> list[Entry[K]]:
         """Entries that could have run for `timeout_s` and made nothing."""

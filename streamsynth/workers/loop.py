@@ -262,9 +262,12 @@ class StepLoop:
                 self._end(entry, "failed", made)
             elif entry.key not in self._reader.cancelling:
                 self._emit(entry, made, now)
-        if not result.worked:
-            for entry in runnable:
+        served = {id(stream) for stream, _ in result.made}
+        for entry in runnable:
+            if not result.worked:
                 entry.made_nothing(now)
+            elif id(entry.stream) not in served:
+                entry.left_out(now)
 
     def _emit(self, entry: Entry[wire.Address], emission: Emission, now: float) -> None:
         marks: dict[str, object] = {"segment": emission.segment}
@@ -310,7 +313,7 @@ class StepLoop:
                 live=len(self._scheduler.entries),
                 steps_after_cancel=self._steps_after_cancel,
                 behind_s=self._scheduler.behind_s(now),
-                oldest_runnable_s=self._scheduler.oldest_runnable_s(now),
+                stuck_s=self._scheduler.stuck_s(now),
                 memory_in_use=self._memory.in_use,
                 counters=self._engine.counters(),
             )

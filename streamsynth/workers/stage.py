@@ -18,7 +18,7 @@ from streamsynth.workers.slots import Slots
 from streamsynth.workers.supervisor import Supervisor, WorkerSpec
 
 STALLED_PROGRESS_S = 5.0
-"""A worker with a runnable request that made nothing for this long is not ready, whatever its heartbeat says."""
+"""A worker that steps a request in vain for this long is not ready, whatever its heartbeat says."""
 
 
 MEDIA_AHEAD_S = 1.0
@@ -66,8 +66,8 @@ class WorkerStage:
     def unready_because(self) -> str | None:
         """Why this stage cannot serve now; None when it can. A full stage is loaded, not unready."""
         beat = self.supervisor.beat
-        if beat is not None and beat.oldest_runnable_s >= STALLED_PROGRESS_S:
-            return f"a runnable request made no progress for {beat.oldest_runnable_s:.0f} s"
+        if beat is not None and beat.stuck_s >= STALLED_PROGRESS_S:
+            return f"a runnable request made no progress for {beat.stuck_s:.0f} s"
         return self.supervisor.dead_because
 
     def statistics(self) -> StageStatistics:

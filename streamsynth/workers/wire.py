@@ -139,14 +139,14 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
-    """Sent by the step loop itself. `oldest_runnable_s`: how long the most neglected runnable request has waited;
+    """Sent by the step loop itself. `stuck_s`: how long the most stuck request has been stepped and made nothing;
     `behind_s`: by how much the most starved one is late for a listener (0: all are in time)."""
 
     steps: int
     live: int
     steps_after_cancel: int
     behind_s: float
-    oldest_runnable_s: float
+    stuck_s: float
     memory_in_use: int
     counters: dict[str, int]
 

@@ -19,6 +19,7 @@ from streamsynth.runtime import Runtime
 from streamsynth.speech import SpeechRequest
 from streamsynth.workers import wire
 from streamsynth.workers.launchers import ProcessLauncher, ThreadLauncher
+from streamsynth.workers.stage import STALLED_PROGRESS_S
 from streamsynth.workers.supervisor import Supervisor, WorkerSpec
 
 REQUEST = SpeechRequest(voice="sine")
@@ -75,6 +76,7 @@ async def test_a_dead_worker_fails_its_requests_at_once_and_is_restarted(
     again.send_text("back")
     again.finish_text()
     assert [chunk async for chunk in again][-1].final
+    await again.idle()
     assert runtime.statistics().stages["sine.tone"].running == 0
 
 
@@ -133,6 +135,24 @@ async def test_a_request_that_makes_nothing_ends_as_stalled_and_the_others_go_on
         assert runtime.dead_stages() == {}
     finally:
         await runtime.stop()
+
+
+async def test_a_request_that_makes_nothing_keeps_nobody_out(runtime: Runtime) -> None:
+    """S55: late by its own fault, it is no sign of overload, though its worker is not ready."""
+    silent = runtime.open_speech("sine", REQUEST)
+    silent.send_text("{stall 1}" + "x" * 100)
+    silent.finish_text()
+    await silent.receive()
+    async with asyncio.timeout(STALLED_PROGRESS_S + 3):
+        while not runtime.dead_stages():
+            await asyncio.sleep(0.05)
+    async with asyncio.timeout(1):
+        other = runtime.open_speech("sine", REQUEST)
+        other.send_text("y" * 100)
+        other.finish_text()
+        assert [chunk async for chunk in other][-1].final
+    silent.cancel()
+    await silent.idle()
 
 
 async def test_a_failed_start_names_the_cause_and_leaves_nothing_running() -> None:

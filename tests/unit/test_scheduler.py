@@ -72,9 +72,42 @@ def test_a_request_that_could_run_but_makes_nothing_is_stalled() -> None:
     queue.runnable(1.0)
     assert queue.stalled(30.9, 30.0) == []
     assert queue.stalled(31.0, 30.0) == [queue.entries["silent"]]
-    assert queue.oldest_runnable_s(31.0) == 30.0
     queue.entries["silent"].made(1, RATE, now=31.0)
-    assert queue.oldest_runnable_s(31.0) == 0.0
+    queue.runnable(31.0)
+    assert queue.stalled(60.9, 30.0) == []
+
+
+def test_a_request_that_is_stepped_in_vain_is_stuck_one_that_waits_for_its_turn_is_not() -> None:
+    """S55: a full worker is loaded, not unready."""
+    queue = scheduler(silent=FakeStream(), waiting=FakeStream())
+    for second in range(1, 21):
+        queue.runnable(second)
+        queue.entries["silent"].made_nothing(second)
+    assert queue.stuck_s(21.0) == 20.0
+    queue.entries["silent"].made(1, RATE, now=21.0)
+    assert queue.stuck_s(21.0) == 0.0
+
+
+def test_a_step_that_leaves_a_request_out_counts_as_in_vain() -> None:
+    queue = scheduler(left=FakeStream())
+    queue.runnable(1.0)
+    queue.entries["left"].left_out(1.0)
+    queue.entries["left"].left_out(2.0)
+    assert queue.stuck_s(3.0) == 2.0
+    assert queue.runnable(3.0)[0] == [queue.entries["left"]], "no pause: the next step may be its own"
+
+
+def test_a_stuck_request_does_not_count_as_late() -> None:
+    """S55: one degenerate request must not keep everybody else out until it is given up."""
+    queue = scheduler(stuck=FakeStream(), late=FakeStream())
+    for name in ("stuck", "late"):
+        queue.entries[name].made(1000, RATE, now=0.0)
+    for now in (3.0, 3.5, 4.0, 5.0):
+        queue.runnable(now)
+        queue.entries["stuck"].made_nothing(now)
+    queue.entries["late"].made(3500, RATE, now=5.0)
+    queue.runnable(5.0)
+    assert queue.behind_s(5.0) == 0.5
 
 
 def test_empty_emissions_are_no_progress() -> None:
