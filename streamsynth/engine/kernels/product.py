@@ -39,7 +39,7 @@ class Tiling:
     stages: int = 3
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _product(
     x,
     w,

@@ -74,7 +74,7 @@ def _least_of_mass(keys, mass, wanted):
     return found
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["codebook"])
 def _sample(
     logits,
     scale,
