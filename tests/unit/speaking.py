@@ -37,9 +37,8 @@ def drain(stream: HibariStream) -> list[Emission]:
     made: list[Emission] = []
     while stream.wake_at() is not None and not (made and made[-1].final):
         emission = stream.step()
-        if emission is None:
-            break
-        made.append(emission)
+        if emission is not None:
+            made.append(emission)
     return made
 
 

@@ -18,6 +18,7 @@ from streamsynth.models.hibari.engine import HibariEngine
 from streamsynth.models.hibari.network import Abort
 from streamsynth.models.hibari.pipeline import HIBARI, SAMPLE_RATE, TOKEN_SAMPLES
 from streamsynth.speech import Granularity
+from streamsynth.text.cutter import MAX_UNIT_CHARACTERS
 
 TEXT = (
     "When the long winter was over, and the snow had melted at last, the people came out of their houses, one by one. "
@@ -164,6 +165,26 @@ def test_silent_text_behind_the_last_sentence_does_not_delay_its_end() -> None:
     made = drain(stream)
     assert made[-1].final
     assert len(made[-1].media)
+
+
+def test_a_step_reads_one_unit_of_text_at_most() -> None:
+    """S55: the worker goes on to others, and its heartbeat, however much of a text has no sound."""
+    stream = open_stream()
+    stream.push("/" * (5 * MAX_UNIT_CHARACTERS))
+    stream.finish()
+    silent = 0
+    while (emission := stream.step()) is None:
+        silent += 1
+    assert emission.final
+    assert silent >= 4
+
+
+@pytest.mark.parametrize("granularity", list(Granularity))
+def test_much_silent_text_behind_the_last_sentence_changes_nothing_that_is_heard(granularity: Granularity) -> None:
+    plain, trailing = (speak("Hello there." + rest, granularity=granularity) for rest in ("", "\n" + "/" * 2000))
+    np.testing.assert_array_equal(audio(plain), audio(trailing))
+    assert [e.final for e in trailing] == [False] * (len(trailing) - 1) + [True]
+    assert {e.segment for e in trailing} == {0}
 
 
 def test_an_end_that_comes_late_is_an_empty_emission() -> None:

@@ -20,6 +20,8 @@ LONGEST_UNKNOWN_WORD = 24
 
 _REMEMBERED_WORDS = 4096
 _SOUNDS = re.compile(r"[^\W\d_ˈˌːʰʲᵝ̃]")
+# hibari spends a second on a long run of the other signs, and says nothing.
+_HEARD = re.compile(r"[^\s\[\](){}'\"`*_/\\|.,;:!?…“”‘’–—-]")
 _PAUSE = re.compile(r"[;:,.!?—…][”)\"]*\s")
 _DIGIT = re.compile(r"\d")
 _ENDINGS = {",": Ending.COMMA, ";": Ending.SEMICOLON, ":": Ending.COLON, "—": Ending.DASH}
@@ -51,6 +53,8 @@ class Phonemizer:
     def __call__(self, text: str) -> str:
         """Phonemes in the network's alphabet; empty if `text` has no sound. Raises UNSUPPORTED_LANGUAGE."""
         text = spell_out(text)
+        if not _HEARD.search(text):
+            return ""
         try:
             phonemes: str = self._g2p(text)
         except (IndexError, ValueError):

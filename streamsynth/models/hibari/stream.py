@@ -132,7 +132,7 @@ class HibariStream:
         if self._job is not None:
             return self._emit(self._job, WINDOW_FRAMES)
         if not self._prepare():
-            return self._end() if self._finished else None
+            return self._end() if self._finished and not self._cutter else None
         self._job = self._jobs.popleft()
         self._open_piece(self._job.piece)
         return self._emit(self._job, self._settings.first_window_frames)
@@ -144,11 +144,10 @@ class HibariStream:
     # Text to pieces
 
     def _prepare(self) -> bool:
-        """Whether a piece is waiting, after reading as much text as that takes."""
+        """Whether a piece is waiting, after reading one unit of text at most: a step is bounded."""
         if self._granularity is Granularity.NONE and not self._finished:
             return False
-        while not self._jobs and (unit := self._cutter.take()) is not None:
-            self._abort.check()
+        if not self._jobs and (unit := self._cutter.take()) is not None:
             self._read(unit)
         return bool(self._jobs)
 
@@ -215,9 +214,9 @@ class HibariStream:
         )
 
     def _more(self) -> bool:
-        """Whether more will be said. A refusal of what follows waits until what came before it has been said."""
+        """Whether more may be said. A refusal of what follows waits until what came before it has been said."""
         try:
-            return self._prepare()
+            return self._prepare() or len(self._cutter) > 0
         except StreamSynthError as error:
             self._error = error
             return True
