@@ -12,6 +12,7 @@ DEFAULT_PIPELINE = "hibari"
 
 _DECLARATIONS: Mapping[str, str] = {
     "hibari": "streamsynth.models.hibari.pipeline:HIBARI",
+    "tiny-speech": "streamsynth.models.tiny_speech.pipeline:TINY_SPEECH",
     "sine": "streamsynth.testing.sine_pipeline:SINE",
 }
 

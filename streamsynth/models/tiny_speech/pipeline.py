@@ -17,7 +17,7 @@ TINY_SPEECH = Pipeline(
             engine="streamsynth.models.tiny_speech.talker:TinyTalker",
             options={
                 "guidance": 1.5,
-                "temperature": 0.8,
+                "temperature": 0.5,
                 "depth_temperature": 0.5,
                 "top_k": 50,
                 "max_rows": 32,
