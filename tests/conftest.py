@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,6 +12,9 @@ from streamsynth.testing.server_process import ServerProcess
 
 # No test may reach a model hub, whatever library it goes through.
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+# A shell starts its background jobs with SIGINT ignored, and so would be the processes that the tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 StartServer = Callable[..., ServerProcess]
 
