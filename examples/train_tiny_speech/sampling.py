@@ -17,7 +17,7 @@ from train_tiny_speech.text_tokens import UNCONDITIONAL
 
 @dataclass(frozen=True)
 class Sampling:
-    temperature: float = 0.8
+    temperature: float = 0.5
     depth_temperature: float = 0.5
     top_k: int = 50
     guidance: float = 1.5
