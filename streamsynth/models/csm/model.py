@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from streamsynth.engine.attention import DenseAttention
 from streamsynth.engine.sampler import SamplingBatch, guide, sample
 from streamsynth.models.csm.config import CsmConfig
+from streamsynth.models.llama.linear import Linear, product
 from streamsynth.models.llama.modules import Attention, Decoder
 
 Cache = TypeVar("Cache", bound=DenseAttention)
@@ -35,8 +36,8 @@ class CsmTalker(nn.Module):
         self.text_embedding = nn.Embedding(config.text_vocab_size, width)
         self.code_embedding = nn.Embedding(config.codebooks * config.vocab_size, width)
         self.backbone = Decoder(config.backbone)
-        self.first_head = nn.Linear(width, config.vocab_size, bias=False)
-        self.projector = nn.Linear(width, depth_width, bias=False)
+        self.first_head = Linear(width, config.vocab_size, bias=False)
+        self.projector = Linear(width, depth_width, bias=False)
         self.depth = Decoder(config.depth)
         self.heads = nn.Parameter(torch.empty(config.codebooks - 1, config.vocab_size, depth_width))
         self.register_buffer("projected_codes", torch.empty(0), persistent=False)
@@ -113,7 +114,7 @@ class CsmTalker(nn.Module):
             out = self.depth(x, cache)
             if codebook == 1:
                 out = out.view(-1, 2, out.shape[-1])[:, 1]
-            logits = guide(F.linear(out, self.heads[codebook - 1]), scale, rows)
+            logits = guide(product(out, self.heads[codebook - 1]), scale, rows)
             codes.append(sample(logits, rest, position, codebook))
             if codebook + 1 < self.config.codebooks:
                 x = self._code(codes[codebook], codebook, rows)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from streamsynth.models.csm.config import CsmConfig
 from streamsynth.models.csm.model import CsmTalker
+from streamsynth.models.llama.linear import input_major, order_weights
 from streamsynth.models.llama.weights import decoder_weights, load_strict
 
 
@@ -53,5 +54,7 @@ def build_talker(
     talker = talker.to_empty(device=device).to(dtype)
     load_strict(talker, talker_weights(tensors, config), source)
     talker.requires_grad_(False).eval()
+    order_weights(talker)
+    talker.heads.data = input_major(talker.heads.data)
     talker.fill_tables()
     return talker

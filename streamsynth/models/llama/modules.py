@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streamsynth.models.llama.config import DecoderConfig, RopeScaling
+from streamsynth.models.llama.linear import Linear
 
 
 class Attention(Protocol):
@@ -33,14 +34,15 @@ class RmsNorm(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(size))
         self.eps = eps
+        self._eps = torch.tensor(eps, device="cpu")
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.is_cuda or x.dtype != torch.float32:
+        if x.is_cuda:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        # On the CPU torch has no kernel for this norm: as written out here it costs half as many operations.
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        mean_square = length.mul_(length).mul_(1.0 / x.shape[-1]).add_(self.eps)
-        return (x * mean_square.rsqrt_()).mul_(self.weight)
+        # On the CPU torch has no kernel for this norm: written out like this it takes the fewest operations.
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+        scale = torch.addcmul(self._eps, length, length, value=1.0 / x.shape[-1]).rsqrt_()
+        return (x * scale).mul_(self.weight).to(x.dtype)
 
 
 def rotary_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None = None) -> Tensor:
@@ -62,7 +64,9 @@ def rotary_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary embedding, halves layout. x (tokens, heads, head_dim); cos and sin (tokens, 1, head_dim)."""
     half = x.shape[-1] // 2
-    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+    crossed = x.roll(half, -1)
+    crossed[..., :half].neg_()
+    return (x * cos).addcmul_(crossed, sin)
 
 
 class SelfAttention(nn.Module):
@@ -71,8 +75,8 @@ class SelfAttention(nn.Module):
         self.layer = layer
         self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
         rows = (config.heads + 2 * config.kv_heads) * config.head_dim
-        self.qkv = nn.Linear(config.hidden_size, rows, bias=config.qkv_bias)
-        self.out = nn.Linear(config.heads * config.head_dim, config.hidden_size, bias=config.output_bias)
+        self.qkv = Linear(config.hidden_size, rows, bias=config.qkv_bias)
+        self.out = Linear(config.heads * config.head_dim, config.hidden_size, bias=config.output_bias)
         self.q_norm = RmsNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else None
         self.k_norm = RmsNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else None
 
@@ -90,12 +94,12 @@ class SelfAttention(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        self.gate_up = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias)
-        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+        self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias)
+        self.down = Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(F.silu(gate) * up)
+        return self.down(F.silu(gate).mul_(up))
 
 
 class Layer(nn.Module):
