@@ -56,10 +56,12 @@ export class Studio {
     return reply.part ? "live" : "replay";
   }
 
-  /** Model, voice and speed of what is said from now on. */
+  /** Model, voice and speed of what is said from now on: what still waits for its turn keeps those it was said with. */
   configure(choice) {
-    this.#choice = choice;
-    this.#applyChoice();
+    return this.#inTurn(() => {
+      this.#choice = choice;
+      this.#applyChoice();
+    });
   }
 
   /** Opens audio output and connection ahead of use, within a user gesture. Raises PlayerUnavailable. */

@@ -136,6 +136,22 @@ def test_speed_holds_from_the_next_utterance_on_and_is_remembered(page: Page) ->
     expect(page.locator("#speed-value")).to_have_text("2.00×")
 
 
+def test_a_speed_chosen_while_the_first_words_wait_for_the_player_is_not_theirs(page: Page) -> None:
+    """S12: opening the audio output takes a moment, in which the page may be used."""
+    page.evaluate(
+        """() => {
+          const studio = window.streamsynth;
+          studio.configure({ speed: 1 });
+          studio.speak("At speed one");
+          studio.configure({ speed: 2 });
+          studio.speak("At speed two");
+        }"""
+    )
+    wait_for_parts(page, 2)
+    wait_until_silent(page)
+    assert [part["totalSamples"] for part in parts(page)] == [12 * 1200, 12 * 600]
+
+
 def test_speed_and_voices_are_those_that_the_server_publishes(page: Page) -> None:
     """Aliases of other systems are not shown; one model needs no choice."""
     speed = page.get_by_role("slider", name="Speed")
