@@ -11,6 +11,9 @@ K = TypeVar("K")
 
 _EMPTY_STEP_PAUSE_S = 0.001
 
+LISTENING_S = 2.0
+"""A listener who is there grants credit again in less time than this; one who is not reading costs nothing."""
+
 STUCK_AFTER_S = 1.0
 """A request whose steps have made nothing for this long is late by its own fault, not because the worker is busy."""
 
@@ -32,6 +35,7 @@ class Entry(Generic[K]):
     cancelled: bool = False
     runnable_since: float | None = None
     fruitless_since: float | None = None
+    without_credit_since: float = 0.0
     pause_until: float = 0.0
 
     @property
@@ -60,6 +64,8 @@ class Entry(Generic[K]):
             self.first_output_at = now
         self.rate = rate
         self.produced += units
+        if not self.has_credit:
+            self.without_credit_since = now
         self.wait_anew()
 
     def made_nothing(self, now: float) -> None:
@@ -71,6 +77,12 @@ class Entry(Generic[K]):
         """A step over this and others made nothing for this one."""
         if self.fruitless_since is None:
             self.fruitless_since = now
+
+    def is_wanted(self, now: float) -> bool:
+        """Whether it has something to say to somebody who listens."""
+        if not self.has_credit:
+            return now - self.without_credit_since < LISTENING_S
+        return self.stream.wake_at() is not None
 
     def wait_anew(self) -> None:
         """It has made something, or cannot be stepped now."""
@@ -124,6 +136,10 @@ class Scheduler(Generic[K]):
             and entry.fruitless_s(now) < STUCK_AFTER_S
         ]
         return max([0.0, *late])
+
+    def demand(self, now: float) -> int:
+        """How many entries will take a second of media each second, as far as can be seen."""
+        return sum(entry.is_wanted(now) for entry in self.entries.values())
 
     def stuck_s(self, now: float) -> float:
         """How long the steps of the most stuck entry have made nothing; one that waits for its turn is not stuck."""

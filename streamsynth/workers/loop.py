@@ -20,6 +20,7 @@ from typing import TypeAlias, cast
 import msgspec
 import numpy as np
 
+from streamsynth.engine.cost import MediaCost
 from streamsynth.engine.scheduler import Entry, Scheduler
 from streamsynth.engine.stream import BatchEngine, Emission, Engine, Interrupted, MediaStream, TextStream
 from streamsynth.errors import ErrorCode, StreamSynthError
@@ -152,6 +153,7 @@ class StepLoop:
         self._reader = reader
         self._sender = sender
         self._scheduler: Scheduler[wire.Address] = Scheduler()
+        self._cost = MediaCost()
         self._steps = 0
         self._steps_after_cancel = 0
         self._next_beat = 0.0
@@ -227,6 +229,7 @@ class StepLoop:
         self._steps_after_cancel += entry.key in self._reader.cancelling
         entry.steps += 1
         self._reader.stepping = entry
+        began = time.monotonic()
         try:
             emission = entry.stream.step()
         except Interrupted:
@@ -242,6 +245,10 @@ class StepLoop:
         if emission is None:
             entry.made_nothing(now)
             return
+        if len(emission.media):
+            if not self._cost.known:
+                self._next_beat = now  # Whoever admits requests has to know before many more come.
+            self._cost.add(now - began, len(emission.media) / emission.rate)
         self._emit(entry, emission, now)
 
     def _step_batch(self, engine: BatchEngine, runnable: Sequence[Entry[wire.Address]]) -> None:
@@ -312,6 +319,8 @@ class StepLoop:
                 steps=self._steps,
                 live=len(self._scheduler.entries),
                 steps_after_cancel=self._steps_after_cancel,
+                demand=self._scheduler.demand(now),
+                cost=self._cost.look(),
                 behind_s=self._scheduler.behind_s(now),
                 stuck_s=self._scheduler.stuck_s(now),
                 memory_in_use=self._memory.in_use,

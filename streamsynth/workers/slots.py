@@ -1,16 +1,30 @@
-"""Who may enter a worker: a number of slots, a bounded line before them, no entry while listeners inside run dry."""
+"""Who may enter a worker: a number of slots, a bounded line before them, no entry where listeners would run dry."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 
 from streamsynth.errors import ErrorCode, StreamSynthError
 
 BEHIND_TOLERANCE_S = 0.1
 """A worker whose most starved listener is late by more than this takes nobody new: more load would starve them all."""
 
+MOST_WORK = 0.7
+"""Seconds of steps a second that a worker can be asked for: it also reads and sends, and shares its machine."""
+
 RETRY_AFTER_MS = 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """A worker's word on how busy it is, as in its heartbeat."""
+
+    live: int = 0
+    demand: int = 0
+    cost: float = 0.0
+    behind_s: float = 0.0
 
 
 class Ticket:
@@ -50,7 +64,7 @@ class Slots:
         self._queue_limit = queued
         self._inside: set[Ticket] = set()
         self._line: deque[Ticket] = deque()
-        self._behind_s = 0.0
+        self._load = Load()
 
     @property
     def held(self) -> int:
@@ -78,13 +92,19 @@ class Slots:
             self._line.remove(ticket)
         self._admit()
 
-    def set_behind(self, behind_s: float) -> None:
-        """Take the worker's word on how late its most starved listener is."""
-        self._behind_s = behind_s
+    def set_load(self, load: Load) -> None:
+        """Take the worker's word on what it has to do."""
+        self._load = load
         self._admit()
 
     def _has_room(self) -> bool:
-        return not self._inside or (len(self._inside) < self._limit and self._behind_s <= BEHIND_TOLERANCE_S)
+        if not self._inside:
+            return True
+        if len(self._inside) >= self._limit or self._load.behind_s > BEHIND_TOLERANCE_S:
+            return False
+        # What listeners hold hides for seconds that there are too many: those who will want more are counted instead.
+        unheard_of = max(0, len(self._inside) - self._load.live)
+        return (self._load.demand + unheard_of + 1) * self._load.cost <= MOST_WORK
 
     def _admit(self) -> None:
         while self._line and self._has_room():

@@ -14,7 +14,7 @@ from streamsynth.graph.flow import Ports
 from streamsynth.workers import wire
 from streamsynth.workers.connection import WorkerRequest
 from streamsynth.workers.launchers import Launcher
-from streamsynth.workers.slots import Slots
+from streamsynth.workers.slots import Load, Slots
 from streamsynth.workers.supervisor import Supervisor, WorkerSpec
 
 STALLED_PROGRESS_S = 5.0
@@ -61,7 +61,8 @@ class WorkerStage:
 
     def _changed(self) -> None:
         beat = self.supervisor.beat
-        self.slots.set_behind(beat.behind_s if beat else 0.0)
+        load = Load(live=beat.live, demand=beat.demand, cost=beat.cost, behind_s=beat.behind_s) if beat else Load()
+        self.slots.set_load(load)
 
     def unready_because(self) -> str | None:
         """Why this stage cannot serve now; None when it can. A full stage is loaded, not unready."""

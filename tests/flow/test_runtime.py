@@ -216,6 +216,23 @@ async def test_more_requests_than_slots_wait_and_then_are_refused() -> None:
         await runtime.stop()
 
 
+async def test_of_many_that_come_at_once_only_as_many_enter_as_can_be_made_in_real_time() -> None:
+    """S21: the rest waits, and everybody inside is in time. A chunk of 80 ms takes at least 30 ms to make."""
+    runtime = Runtime(plan(["sine"], sets=["tone.step_ms=30"]))
+    await runtime.start()
+    try:
+        async for _ in speak(runtime, "so that the cost is known"):
+            pass
+        flows = [speak(runtime, "x" * 8) for _ in range(8)]
+        stage = runtime.statistics().stages["sine.tone"]
+        assert 1 <= stage.running <= 2
+        assert stage.running + stage.queued == 8
+        for flow in flows:
+            assert len(joined([chunk async for chunk in flow])) == 8 * SAMPLES_PER_CHARACTER
+    finally:
+        await runtime.stop()
+
+
 async def test_one_text_goes_to_two_voices_and_their_audio_meets_its_captions(runtime: Runtime) -> None:
     """A branch and a join in one flow: two requests in the worker, and a node that pairs both."""
     stage = runtime._stages["sine.tone"]

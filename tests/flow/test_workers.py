@@ -180,7 +180,7 @@ async def test_a_start_that_takes_too_long_is_given_up() -> None:
 
 
 async def test_a_runtime_that_cannot_start_all_stages_starts_none() -> None:
-    runtime = Runtime(plan(["sine", "hibari"], sets=["tone.chunk_samples=0"]))
+    runtime = Runtime(plan(["sine", "hibari"]))
     runtime._stages["hibari.voice"].supervisor.spec = WorkerSpec(
         stage="hibari.voice", engine="nowhere:Engine", options={}
     )

@@ -134,3 +134,13 @@ def test_behind_is_how_late_the_most_starved_runnable_request_is() -> None:
     queue.runnable(4.0)
     assert queue.behind_s(4.0) == 3.0
     assert queue.behind_s(0.5) == 0.0
+
+
+def test_who_reads_or_waits_to_be_stepped_is_demand_who_stopped_reading_or_writing_is_not() -> None:
+    queue = scheduler(runs=FakeStream(), paced=FakeStream(50.0), silent=FakeStream(None), full=FakeStream())
+    assert queue.demand(1.0) == 3
+    queue.entries["full"].made(10_000, RATE, now=1.0)
+    assert queue.demand(2.9) == 3, "its reader may come back for more"
+    assert queue.demand(3.0) == 2
+    queue.entries["full"].granted += 1
+    assert queue.demand(3.0) == 3
