@@ -116,7 +116,7 @@ class FrameStep:
         )
         device = self._inputs.device
         self._first, self._rest = (
-            SamplingBatch(**columns(device, f"{part}_"), greedy=False, candidates=0, only_top_k=False)
+            SamplingBatch(**columns(device, f"{part}_"), greedy=False, candidates=0, only_top_k=False, controls=None)
             for part in ("first", "rest")
         )
         self._owners = torch.arange(units * rows, device=captured.drawn.device)

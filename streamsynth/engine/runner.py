@@ -11,8 +11,10 @@ from torch import Tensor
 
 from streamsynth.engine.attention import DenseAttention, PagedAttention, PageMemory, RowSpan
 from streamsynth.engine.kv.pages import ROOT_KEY, PrefixKey, prefix_key
+from streamsynth.engine.logits import MOST_LOGPROBS, LogitControls, LogProbs
 from streamsynth.engine.planner import Gang, Plan, Row
 from streamsynth.engine.sampler import SamplingBatch, SamplingParams
+from streamsynth.errors import invalid_value
 from streamsynth.models.llama.modules import Attention
 
 
@@ -50,11 +52,30 @@ class FrameModel(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawing:
-    """How a request draws its frames: `first` for codebook 0, `rest` for the others, and the scale of its guidance."""
+    """How a request draws its frames: `first` for codebook 0, `rest` for the others, and the scale of its guidance.
+
+    `allowed` has, for a codebook, the tokens that may be drawn, bool (vocabulary,). `logprobs` asks for the
+    log-probabilities of what is drawn and of so many alternatives.
+    """
 
     first: SamplingParams
     rest: SamplingParams
     scale: float = 1.0
+    allowed: Mapping[int, Tensor] = field(default_factory=dict, compare=False)
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LOGPROBS:
+            raise invalid_value("logprobs", self.logprobs, f"from 0 to {MOST_LOGPROBS}")
+        for codebook, mask in self.allowed.items():
+            if not mask.any():
+                raise invalid_value(f"allowed[{codebook}]", "no token", "at least one")
+
+    @property
+    def controlled(self) -> bool:
+        """It asks for more than sampling."""
+        penalised = self.first.repetition_penalty != 1.0 or self.rest.repetition_penalty != 1.0
+        return penalised or bool(self.allowed) or self.logprobs is not None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -70,6 +91,7 @@ class FrameGang(Gang):
     first_frame: int = 0
     launched: int = 0
     fed: list[Tensor] = field(default_factory=list)
+    seen: dict[int, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, prompts: Sequence[Tensor], drawing: Drawing, page_size: int, first_frame: int = 0) -> FrameGang:
@@ -87,13 +109,26 @@ class FrameGang(Gang):
         """Of the next frame to be launched."""
         return self.first_frame + self.launched
 
+    @property
+    def allowed(self) -> Mapping[int, Tensor]:
+        return self.drawing.allowed
+
+    @property
+    def logprobs(self) -> int | None:
+        return self.drawing.logprobs
+
+    def penalty(self, codebook: int) -> float:
+        return (self.drawing.rest if codebook else self.drawing.first).repetition_penalty
+
     def inputs(self, row: Row, start: int, count: int) -> Tensor:
         """Input positions `start` to `start + count` of one of its rows; all of them must have been read."""
         prompt = self.prompts[self.rows.index(row)]
         said = prompt[start : start + count]
         first = max(0, start - len(prompt))
         fed = self.fed[first : start + count - len(prompt)] if start + count > len(prompt) else []
-        return torch.cat((said, torch.stack(fed))) if fed else said
+        if not fed:
+            return said
+        return torch.cat((said, torch.stack(fed))) if len(said) else torch.stack(fed)
 
     def launch(self) -> None:
         """A frame is being drawn: every row grows by a position whose content `feed` will tell."""
@@ -111,6 +146,7 @@ class Drawn:
 
     gang: FrameGang
     frame: Tensor
+    logprobs: LogProbs | None = None
 
 
 def _prefix_keys(prompt: Tensor, page_size: int) -> list[PrefixKey]:
@@ -147,6 +183,7 @@ class Runner:
         self._memory = memory
         self._device = memory.keys.device
         self._caches: dict[int, DenseAttention] = {}
+        self._controls: dict[int, LogitControls] = {}
 
     @torch.inference_mode()
     def step(self, plan: Plan, gangs: Mapping[Row, FrameGang]) -> list[Drawn]:
@@ -167,22 +204,32 @@ class Runner:
         for rows in {len(gang.rows) for gang in ready}:
             alike = [gang for gang in ready if len(gang.rows) == rows]
             ends = torch.tensor([last[row] for gang in alike for row in gang.rows], device=self._device)
-            drawn = self._draw(hidden[ends], alike)
+            controls = self._controls_of(alike, rows)
+            drawn = self._draw(hidden[ends], alike, controls)
+            logprobs = controls.take_logprobs() if controls is not None else {}
             fed = self._model.feedback(drawn).cpu()
-            for gang, frame, position in zip(alike, drawn.cpu(), fed, strict=True):
+            for place, (gang, frame, position) in enumerate(zip(alike, drawn.cpu(), fed, strict=True)):
                 gang.launch()
                 gang.feed(position)
-                frames[gang] = Drawn(gang, frame)
+                frames[gang] = Drawn(gang, frame, logprobs.get(place))
         return [frames[gang] for gang in ready]
 
-    def _draw(self, hidden: Tensor, gangs: Sequence[FrameGang]) -> Tensor:
+    def _controls_of(self, gangs: list[FrameGang], rows: int) -> LogitControls | None:
+        """Made anew only when others are drawn together than the last time."""
+        if not any(gang.drawing.controlled for gang in gangs):
+            return None
+        if rows not in self._controls or self._controls[rows].requests != gangs:
+            self._controls[rows] = LogitControls(gangs)
+        return self._controls[rows]
+
+    def _draw(self, hidden: Tensor, gangs: Sequence[FrameGang], controls: LogitControls | None) -> Tensor:
         rows = hidden.shape[0]
         if rows not in self._caches:
             self._caches[rows] = self._model.depth_cache(rows)
         return self._model.frame(
             hidden,
-            SamplingBatch.of([gang.drawing.first for gang in gangs], self._device),
-            SamplingBatch.of([gang.drawing.rest for gang in gangs], self._device),
+            SamplingBatch.of([gang.drawing.first for gang in gangs], self._device, controls),
+            SamplingBatch.of([gang.drawing.rest for gang in gangs], self._device, controls),
             torch.tensor([gang.noise_position for gang in gangs], device=self._device),
             torch.tensor([gang.drawing.scale for gang in gangs], device=self._device),
             self._caches[rows],

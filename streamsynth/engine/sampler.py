@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from streamsynth.engine.logits import LogitControls
 from streamsynth.errors import invalid_value
 
 
@@ -83,9 +84,15 @@ class SamplingBatch:
     """How many of the best tokens need to be looked at (0: all of them)."""
     only_top_k: bool = False
     """Every row keeps just its `candidates` best: there is no other filter, and no row is greedy."""
+    controls: LogitControls | None = None
 
     @classmethod
-    def of(cls, params: list[SamplingParams], device: torch.device | str = "cpu") -> SamplingBatch:
+    def of(
+        cls,
+        params: list[SamplingParams],
+        device: torch.device | str = "cpu",
+        controls: LogitControls | None = None,
+    ) -> SamplingBatch:
         def column(values: list[float] | list[int], dtype: torch.dtype) -> Tensor:
             return torch.tensor(values, dtype=dtype, device=device)
 
@@ -100,11 +107,20 @@ class SamplingBatch:
             candidates=max(top_ks) if all(top_ks) else 0,
             only_top_k=len(set(top_ks)) == 1
             and all(p.temperature > 0.0 and p.top_p == 1.0 and p.min_p == 0.0 for p in params),
+            controls=controls,
         )
 
 
 def sample(logits: Tensor, batch: SamplingBatch, position: Tensor, codebook: int = 0) -> Tensor:
     """Draw one token a row. logits (rows, vocabulary), float; position (rows,) int64; returns int64 (rows,)."""
+    if batch.controls is None:
+        return _draw(logits, batch, position, codebook)
+    tokens = _draw(batch.controls.adjust(logits, codebook), batch, position, codebook)
+    batch.controls.note(logits, tokens, codebook)
+    return tokens
+
+
+def _draw(logits: Tensor, batch: SamplingBatch, position: Tensor, codebook: int) -> Tensor:
     if batch.greedy:
         return logits.argmax(-1)
     count = min(batch.candidates or logits.shape[-1], logits.shape[-1])
@@ -125,12 +141,6 @@ def sample(logits: Tensor, batch: SamplingBatch, position: Tensor, codebook: int
     drawn = (scaled + noise).masked_fill(~keep, -torch.inf).argmax(-1)
     drawn = torch.where(batch.temperature == 0.0, 0, drawn)
     return tokens.gather(-1, drawn[:, None])[:, 0]
-
-
-def penalise_repetition(logits: Tensor, drawn: Tensor, penalty: Tensor) -> Tensor:
-    """Lower the logits of tokens that were drawn before. drawn (rows, vocabulary) bool; penalty (rows,)."""
-    lowered = torch.where(logits > 0, logits / penalty[:, None], logits * penalty[:, None])
-    return torch.where(drawn, lowered, logits)
 
 
 def guide(logits: Tensor, scale: Tensor, rows: int) -> Tensor:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from streamsynth.engine.sampler import SamplingBatch, SamplingParams, guide, gumbel, penalise_repetition, sample
+from streamsynth.engine.sampler import SamplingBatch, SamplingParams, guide, gumbel, sample
 from streamsynth.errors import StreamSynthError
 
 
@@ -81,12 +81,6 @@ def test_noise_is_standard_gumbel() -> None:
     noise = gumbel(torch.tensor([7]), torch.tensor([0]), 0, torch.arange(200_000)[None])
     assert abs(float(noise.mean()) - 0.5772) < 0.01
     assert abs(float(noise.std()) - 1.2825) < 0.01
-
-
-def test_repetition_penalty_lowers_what_was_drawn() -> None:
-    logits = torch.tensor([[2.0, -2.0, 1.0]])
-    drawn = torch.tensor([[True, True, False]])
-    assert penalise_repetition(logits, drawn, torch.tensor([2.0])).tolist() == [[1.0, -4.0, 1.0]]
 
 
 def test_guidance_blends_the_rows_of_a_unit() -> None:
