@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from streamsynth.models.csm.config import CsmConfig
 from streamsynth.models.csm.model import CsmTalker
 from streamsynth.models.llama.linear import input_major, order_weights
-from streamsynth.models.llama.weights import decoder_weights, load_strict
+from streamsynth.models.llama.weights import decoder_weights, load_strict, read_tensors
 
 
 def talker_weights(tensors: dict[str, Tensor], config: CsmConfig) -> dict[str, Tensor]:
@@ -35,9 +34,9 @@ def talker_weights(tensors: dict[str, Tensor], config: CsmConfig) -> dict[str, T
 
 
 def load_talker(folder: Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> CsmTalker:
-    """Read `config.json` and `model.safetensors`; blocking. Raises START_FAILED for names that do not fit."""
+    """Read `config.json` and safetensors; blocking. Raises START_FAILED for names that do not fit."""
     config = CsmConfig.from_hf(json.loads((folder / "config.json").read_text()))
-    return build_talker(config, load_file(folder / "model.safetensors"), str(folder), dtype=dtype, device=device)
+    return build_talker(config, read_tensors(folder), str(folder), dtype=dtype, device=device)
 
 
 def build_talker(

@@ -79,3 +79,33 @@ def _rope_scaling(rope: Mapping[str, Any]) -> RopeScaling | None:
         high_freq_factor=rope["high_freq_factor"],
         original_max_position_embeddings=rope["original_max_position_embeddings"],
     )
+
+
+MODEL_TYPES = ("llama", "qwen2", "qwen3")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LlamaConfig:
+    """A text model: the decoder, its vocabulary, and the tokens that end a text. A `tied` head is the embedding."""
+
+    decoder: DecoderConfig
+    vocab_size: int
+    tied: bool
+    eos: frozenset[int]
+
+    @classmethod
+    def from_hf(cls, config: Mapping[str, Any], generation: Mapping[str, Any] | None = None) -> LlamaConfig:
+        """From `config.json` and, where there is one, `generation_config.json`, whose end tokens count.
+
+        Raises INVALID_VALUE for a `model_type` that is not built here.
+        """
+        kind = config.get("model_type")
+        if kind not in MODEL_TYPES:
+            raise invalid_value("model_type", kind, " or ".join(MODEL_TYPES))
+        eos = (generation or {}).get("eos_token_id", config.get("eos_token_id"))
+        return cls(
+            decoder=DecoderConfig.from_hf(config),
+            vocab_size=config["vocab_size"],
+            tied=config.get("tie_word_embeddings", False),
+            eos=frozenset([] if eos is None else [eos] if isinstance(eos, int) else eos),
+        )
