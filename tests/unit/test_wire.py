@@ -27,7 +27,17 @@ TO_SERVER: list[wire.ToServer] = [
     wire.StartFailed({"code": "start_failed", "message": "no"}),
     wire.Output(ADDRESS, 0, 2, 24_000, wire.Array("<f4", (2,), inline=b"12345678", nbytes=8), {"segment": 0}, True),
     wire.Ended(ADDRESS, "stop", None, 3),
-    wire.Beat(1, 2, 0, 0.0, 0.0, 0, {"live": 2}),
+    wire.Beat(
+        steps=1,
+        live=2,
+        steps_after_cancel=0,
+        demand=1,
+        cost=0.01,
+        behind_s=0.0,
+        stuck_s=0.0,
+        memory_in_use=0,
+        counters={"live": 2},
+    ),
 ]
 
 
