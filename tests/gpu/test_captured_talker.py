@@ -70,12 +70,14 @@ def test_guided_gangs_draw_what_the_plain_loop_draws(talker: CsmTalker) -> None:
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize(("pages", "bound"), [(PageMemory, 0.02), (QuantisedPageMemory, 0.06)])
+@pytest.mark.parametrize(("pages", "bound"), [(PageMemory, 0.01), (QuantisedPageMemory, 0.02)])
 def test_bfloat16_hidden_states_stay_within_the_stated_bound(pages: type[PageMemory], bound: float) -> None:
     """Of the float32 talker's, in relative norm, after a prompt of 64 positions."""
-    exact = random_talker(SMALL, head_gain=1.0, device="cuda")
-    rounded = random_talker(SMALL, head_gain=1.0, device="cuda").bfloat16()
-    rounded.fill_tables()
+    exact = random_talker(SMALL, device="cuda")
+    rounded = random_talker(SMALL, device="cuda")
+    with torch.inference_mode():
+        rounded = rounded.bfloat16()
+        rounded.fill_tables()
     model = FusedCsm(rounded)
     inputs = torch.randint(40, (64, 5), device=CUDA)
     inputs[:, 0] = -1

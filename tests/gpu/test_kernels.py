@@ -11,7 +11,7 @@ from streamsynth.engine.attention import DenseAttention, PageMemory, QuantisedPa
 from streamsynth.engine.kernels.dense import DenseKernel
 from streamsynth.engine.kernels.embedding import embed_positions
 from streamsynth.engine.kernels.paged import PagedKernels
-from streamsynth.engine.kernels.product import Form, Products, Turn
+from streamsynth.engine.kernels.product import Products, Turn
 from streamsynth.engine.kernels.sampling import sample_codebook
 from streamsynth.engine.sampler import SamplingBatch, SamplingParams, guide, sample
 from streamsynth.engine.table_attention import TableAttention
@@ -33,23 +33,30 @@ def error(found: Tensor, expected: Tensor) -> float:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("rows", [1, 5, 64, 100])
+@pytest.mark.parametrize("rows", [1, 2, 5, 64, 100])
 def test_products_equal_the_plain_ones(rows: int, overlap: bool) -> None:
-    product = Products(CUDA, overlap=overlap)
+    products = Products(CUDA, overlap=overlap)
     k, n = 4096, 1024
-    x, norm = torch.randn(rows, k).bfloat16(), torch.rand(k).bfloat16() + 0.5
+    x, norm, next_norm = torch.randn(rows, k).bfloat16(), torch.rand(k).bfloat16() + 0.5, torch.rand(n).bfloat16() + 0.5
     weight, residual = torch.randn(n, k).div(64).bfloat16(), torch.randn(rows, n).bfloat16()
     normed = F.rms_norm(x.double(), (k,), norm.double(), 1e-5)
     torch.cuda.synchronize()
-    assert error(product(x, weight), x.double() @ weight.double().T) < 4e-3
-    wide = torch.full((rows, n), torch.nan)
-    product(x, weight, norm=norm, eps=1e-5, out=wide)
+    assert error(products.plain(x, weight), x.double() @ weight.double().T) < 4e-3
+    begun = products.norm(x, norm, 1e-5)
+    wide = products.plain(begun, weight, torch.full((rows, n), torch.nan))
     assert error(wide, normed @ weight.double().T) < 4e-3
-    added = product(x, weight, form=Form.RESIDUAL, residual=residual, out=residual.clone())
-    assert error(added, residual.double() + x.double() @ weight.double().T) < 4e-3
     gate, up = (normed @ weight.double().T).chunk(2, -1)
-    gated = product(x, weight, form=Form.GATED, norm=norm, eps=1e-5)
-    assert error(gated, F.silu(gate) * up) < 6e-3
+    assert error(products.gated(begun, weight), F.silu(gate) * up) < 6e-3
+
+    expected = residual.double() + x.double() @ weight.double().T
+    following = products.add(x, weight, residual, next_norm, 1e-5)
+    assert error(residual, expected) < 4e-3
+    narrow = torch.randn(48, n).div(32).bfloat16()
+    normed = F.rms_norm(residual.double(), (n,), next_norm.double(), 1e-5)
+    assert error(products.plain(following, narrow), normed @ narrow.double().T) < 6e-3
+    if rows % 2 == 0:
+        half = products.plain(following.every_second(), narrow)
+        assert error(half, normed[1::2] @ narrow.double().T) < 6e-3
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -60,7 +67,7 @@ def test_a_rotary_product_turns_queries_and_keys_and_leaves_values(rows: int) ->
     cos, sin, positions = angle.cos().bfloat16(), angle.sin().bfloat16(), torch.randint(100, (rows,))
     plain = (x.double() @ weight.double().T).view(rows, heads, head_dim)
     turned = rotate(plain[:, :9], cos[positions].double(), sin[positions].double())
-    found = Products(CUDA)(x, weight, form=Form.ROTARY, turn=Turn(positions, cos, sin, 9, head_dim))
+    found = Products(CUDA).turned(x, weight, Turn(positions, cos, sin, 9, head_dim))
     assert error(found.view_as(plain), torch.cat((turned, plain[:, 9:]), 1)) < 4e-3
 
 

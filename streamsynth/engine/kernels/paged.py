@@ -26,10 +26,10 @@ def _write(pages, scales, slot, vector, place, valid, head_dim: tl.constexpr, qu
     factor = 1.0
     if quantised:
         wide = vector.to(tl.float32)
-        rounded = tl.maximum(tl.max(tl.abs(wide), 0) / _LARGEST, _SMALLEST_SCALE).to(tl.float16)
+        rounded = tl.maximum(tl.div_rn(tl.max(tl.abs(wide), 0), _LARGEST), _SMALLEST_SCALE).to(tl.float16)
         tl.store(scales + slot, rounded)
         factor = rounded.to(tl.float32)
-        reduced = tl.minimum(tl.maximum(wide / factor, -_LARGEST), _LARGEST)
+        reduced = tl.minimum(tl.maximum(tl.div_rn(wide, factor + tl.zeros_like(wide)), -_LARGEST), _LARGEST)
         stored = reduced.to(pages.dtype.element_ty)
     else:
         stored = vector.to(pages.dtype.element_ty)
@@ -109,14 +109,15 @@ def _attend(
     place = tl.arange(0, block_d)
     valid = place < head_dim
     member = tl.arange(0, block_g)
-    dtype = q.dtype.element_ty
+    # Every float8 number is a float16 one, and the conversion is one instruction.
+    dtype: tl.constexpr = tl.float16 if quantised else q.dtype.element_ty
     position = tl.load(positions + token)
     table = tables + tl.load(owners + token) * table_stride
     wait_for_previous(overlap)
 
     query_at = (head * group + member)[:, None] * head_dim + place[None, :]
     query_valid = (member < group)[:, None] & valid[None, :]
-    query = tl.load(q + token * token_stride + query_at, mask=query_valid, other=0.0)
+    query = tl.load(q + token * token_stride + query_at, mask=query_valid, other=0.0).to(dtype)
     best = tl.full((block_g,), float("-inf"), tl.float32)
     mass = tl.zeros((block_g,), tl.float32)
     mixed = tl.zeros((block_g, block_d), tl.float32)
@@ -159,8 +160,14 @@ def _attend(
         fade = tl.exp(best - higher)
         mass = mass * fade + tl.sum(weights, 1)
         if quantised:
-            weights *= tl.load(value_scales + slot, mask=inside, other=0.0).to(tl.float32)[None, :]
-        mixed = mixed * fade[:, None] + tl.dot(weights.to(dtype), value.to(dtype), input_precision="ieee")
+            # Relative to the largest, so that float16 holds the weights.
+            factors = tl.load(value_scales + slot, mask=inside, other=0.0).to(tl.float32)
+            largest = tl.max(factors, 0)
+            weights *= (factors / largest)[None, :]
+            mixed = mixed * fade[:, None]
+            mixed += tl.dot(weights.to(dtype), value.to(dtype), input_precision="ieee") * largest
+        else:
+            mixed = mixed * fade[:, None] + tl.dot(weights.to(dtype), value.to(dtype), input_precision="ieee")
         best = higher
 
     last = True
@@ -202,7 +209,13 @@ class PagedKernels:
     """
 
     def __init__(
-        self, device: torch.device, *, overlap: bool = False, programs: int = 264, block_t: int = 64, warps: int = 4
+        self,
+        device: torch.device,
+        *,
+        overlap: bool = False,
+        programs: int = 128,
+        block_t: int | None = None,
+        warps: int = 4,
     ) -> None:
         self.overlap = overlap
         self.programs = programs
@@ -273,11 +286,13 @@ class _KernelAttention:
             head_dim**-0.5,
             group=heads // kv_heads,
             block_g=max(16, triton.next_power_of_2(heads // kv_heads)),
-            block_t=kernels.block_t,
+            block_t=kernels.block_t or (64 if quantised else 128),
             splits=splits,
             alone=self._alone,
             **shape,
             num_warps=kernels.warps,
             num_stages=3,
+            # Four programs of four warps on a multiprocessor: 64 streams of 8 heads then run at once.
+            maxnreg=128 if kernels.warps == 4 else None,
         )
         return out

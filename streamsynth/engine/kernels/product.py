@@ -1,8 +1,10 @@
 """x @ w.T for few rows, with what surrounds it in a decoder layer: RMS norm before; gate, rotary turn or sum after.
 
-Few rows make a product a matter of reading the weights once. A single row is summed without tensor cores; more are
-padded to a tile of them. Where the columns are too few to occupy the chip, the inner dimension is split, and the last
-program of a tile to arrive adds the parts up in a fixed order.
+Few rows make a product a matter of reading the weights once. One or two are summed without tensor cores, and normed on
+the way. More are padded to a tile of tensor cores: there the norm is split. Whoever writes x also writes x times the
+norm's weight and the squares of x, added up over a tile; the product is scaled at its end. Where the columns are too
+few to occupy the chip, the inner dimension is split, and the last program of a tile to arrive adds the parts up in a
+fixed order.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ import triton.language as tl
 from torch import Tensor
 
 from streamsynth.engine.kernels.launching import fetch, let_next_start, wait_for_previous
+
+FEW = 2
+"""Rows that are summed without tensor cores."""
 
 
 class Form(IntEnum):
@@ -39,8 +44,103 @@ class Tiling:
     stages: int = 3
 
 
+@triton.jit
+def _columns(tile, n: tl.constexpr, form: tl.constexpr, head_dim: tl.constexpr, block_n: tl.constexpr):
+    """Of a tile: its columns of the output, how many exist, the first of its rows of the weights (two), the head."""
+    if form == 3:
+        half: tl.constexpr = head_dim // 2
+        per_head: tl.constexpr = (half + block_n - 1) // block_n
+        head = tile // per_head
+        begin = (tile % per_head) * block_n
+        count = tl.minimum(block_n, half - begin)
+        first = head * head_dim + begin
+        second = first + half
+    else:
+        head = 0
+        begin = tile * block_n
+        count = tl.minimum(block_n, n - begin)
+        first = begin
+        second = begin + n
+    return begin, count, first, second, head
+
+
+@triton.jit
+def _fetch_rows(w, row, count, begin, k: tl.constexpr, span: tl.constexpr, block_n: tl.constexpr, thread: tl.constexpr):
+    """Send the weights from `begin` to `begin + span` of `count` rows to L2."""
+    itemsize: tl.constexpr = w.dtype.element_ty.primitive_bitwidth // 8
+    if span >= k:
+        fetch(w + row * k, count * (k * itemsize), thread)
+    else:
+        nbytes = tl.maximum(tl.minimum(span, k - begin) * itemsize, 16)
+        for number in tl.static_range(block_n):
+            fetch(w + (row + tl.minimum(number, count - 1)) * k + tl.minimum(begin, k - 8), nbytes, thread + number)
+
+
+@triton.jit
+def _finish(
+    total,
+    pair_total,
+    place,
+    first,
+    second,
+    head,
+    mask,
+    m,
+    row_valid,
+    out,
+    residual,
+    positions,
+    cos,
+    sin,
+    next_norm,
+    next_scaled,
+    next_squares,
+    tile,
+    rows,
+    out_stride,
+    residual_stride,
+    n: tl.constexpr,
+    form: tl.constexpr,
+    head_dim: tl.constexpr,
+    turned_heads: tl.constexpr,
+    prepares: tl.constexpr,
+):
+    dtype = out.dtype.element_ty
+    target = out + m[:, None] * out_stride
+    if form == 0:
+        tl.store(target + place[None, :], total.to(dtype), mask=mask)
+    elif form == 1:
+        before = tl.load(residual + m[:, None] * residual_stride + place[None, :], mask=mask, other=0.0)
+        summed = (total + before.to(tl.float32)).to(dtype)
+        tl.store(target + place[None, :], summed, mask=mask)
+        if prepares:
+            wide = tl.where(mask, summed.to(tl.float32), 0.0)
+            weight = tl.load(next_norm + place, mask=place < n, other=0.0).to(tl.float32)
+            tl.store(next_scaled + m[:, None] * n + place[None, :], (wide * weight[None, :]).to(dtype), mask=mask)
+            tl.store(next_squares + tile * rows + m, tl.sum(wide * wide, 1), mask=row_valid)
+    elif form == 2:
+        tl.store(target + place[None, :], (total * tl.sigmoid(total) * pair_total).to(dtype), mask=mask)
+    else:
+        position = tl.load(positions + m, mask=row_valid, other=0)
+        angle = position[:, None] * head_dim + place[None, :]
+        turned = mask & (head < turned_heads)
+        c = tl.load(cos + angle, mask=turned, other=1.0).to(tl.float32)
+        s = tl.load(sin + angle, mask=turned, other=0.0).to(tl.float32)
+        tl.store(target + first[None, :], (total * c - pair_total * s).to(dtype), mask=mask)
+        tl.store(target + second[None, :], (pair_total * c + total * s).to(dtype), mask=mask)
+
+
+@triton.jit
+def _two_rows(first, second, m, block_m: tl.constexpr):
+    """(block_m, n) of one or two vectors (n,)."""
+    both = first[None, :]
+    if block_m == 2:
+        both = tl.where(m[:, None] == 0, both, second[None, :])
+    return both
+
+
 @triton.jit(do_not_specialize=["rows"])
-def _product(
+def _few(
     x,
     w,
     out,
@@ -49,8 +149,6 @@ def _product(
     positions,
     cos,
     sin,
-    partial,
-    arrivals,
     rows,
     x_stride,
     out_stride,
@@ -65,203 +163,181 @@ def _product(
     block_m: tl.constexpr,
     block_n: tl.constexpr,
     block_k: tl.constexpr,
-    splits: tl.constexpr,
     overlap: tl.constexpr,
     ahead: tl.constexpr,
 ):
     """`n` counts output columns (pairs of them in the gated and the rotary form); w is (rows of weights, k)."""
     let_next_start(overlap)
-    tile = tl.program_id(0)
-    split = tl.program_id(1)
     paired: tl.constexpr = form >= 2
-    half: tl.constexpr = head_dim // 2
-    head = 0
-    if form == 3:
-        per_head: tl.constexpr = (half + block_n - 1) // block_n
-        head = tile // per_head
-        place = (tile % per_head) * block_n + tl.arange(0, block_n)
-        valid = place < half
-        first = head * head_dim + place
-        second = first + half
-    else:
-        place = tile * block_n + tl.arange(0, block_n)
-        valid = place < n
-        first = place
-        second = place + n
-    span: tl.constexpr = ((k + splits - 1) // splits + block_k - 1) // block_k * block_k
-    begin = split * span
-
-    if overlap and ahead > 0:
-        line = begin + tl.arange(0, ahead) * (128 // (w.dtype.element_ty.primitive_bitwidth // 8))
-        line = tl.minimum(line, k - 1)
-        fetch(w + tl.where(valid, first, 0)[:, None] * k + line[None, :])
+    tile = tl.program_id(0)
+    begin, count, first_row, second_row, head = _columns(tile, n, form, head_dim, block_n)
+    if ahead:
+        _fetch_rows(w, first_row, count, 0, k, k, block_n, 0)
         if paired:
-            fetch(w + tl.where(valid, second, 0)[:, None] * k + line[None, :])
+            _fetch_rows(w, second_row, count, 0, k, k, block_n, 1)
     wait_for_previous(overlap)
-
-    m = tl.program_id(2) * block_m + tl.arange(0, block_m)
+    column = tl.arange(0, block_n)
+    valid = column < count
+    place = begin + column
+    first = first_row + column
+    second = second_row + column
+    m = tl.arange(0, block_m)
     row_valid = m < rows
     inner = tl.arange(0, block_k)
-    if block_m == 1:
-        sums = tl.zeros((block_n, block_k), tl.float32)
-        pair_sums = tl.zeros((block_n, block_k), tl.float32)
-        square_sums = tl.zeros((block_k,), tl.float32)
-        for start in tl.static_range(0, span, block_k):
-            at = begin + start + inner
-            inside = at < k
-            mask = valid[:, None] & inside[None, :]
-            weights = tl.load(w + first[:, None] * k + at[None, :], mask=mask, other=0.0)
-            if paired:
-                pair_weights = tl.load(w + second[:, None] * k + at[None, :], mask=mask, other=0.0)
-            values = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    # Of each row its sums, its second half's, and those of its squares.
+    sums = tl.zeros((block_n, block_k), tl.float32)
+    pair_sums = tl.zeros((block_n, block_k), tl.float32)
+    square_sums = tl.zeros((block_k,), tl.float32)
+    other_sums = tl.zeros((block_n, block_k), tl.float32)
+    other_pair_sums = tl.zeros((block_n, block_k), tl.float32)
+    other_square_sums = tl.zeros((block_k,), tl.float32)
+    for start in tl.static_range(0, k, block_k):
+        at = start + inner
+        inside = at < k
+        mask = valid[:, None] & inside[None, :]
+        weights = tl.load(w + first[:, None] * k + at[None, :], mask=mask, other=0.0).to(tl.float32)
+        if paired:
+            pair_weights = tl.load(w + second[:, None] * k + at[None, :], mask=mask, other=0.0).to(tl.float32)
+        values = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+        if normed:
+            scale = tl.load(norm + at, mask=inside, other=0.0).to(tl.float32)
+            square_sums += values * values
+            values *= scale
+        sums += weights * values[None, :]
+        if paired:
+            pair_sums += pair_weights * values[None, :]
+        if block_m == 2:
+            values = tl.load(x + x_stride + at, mask=inside, other=0.0).to(tl.float32)
             if normed:
-                square_sums += values * values
-                values *= tl.load(norm + at, mask=inside, other=0.0).to(tl.float32)
-            sums += weights.to(tl.float32) * values[None, :]
+                other_square_sums += values * values
+                values *= scale
+            other_sums += weights * values[None, :]
             if paired:
-                pair_sums += pair_weights.to(tl.float32) * values[None, :]
-        total = tl.sum(sums, 1)[None, :]
-        pair_total = tl.sum(pair_sums, 1)[None, :]
-        squares = tl.sum(square_sums, 0) + tl.zeros((1,), tl.float32)
-    else:
-        total = tl.zeros((block_m, block_n), tl.float32)
-        pair_total = tl.zeros((block_m, block_n), tl.float32)
-        squares = tl.zeros((block_m,), tl.float32)
-        for start in range(0, span, block_k):
-            at = begin + start + inner
-            inside = at < k
-            values = tl.load(
-                x + m[:, None] * x_stride + at[None, :], mask=row_valid[:, None] & inside[None, :], other=0.0
-            )
-            mask = inside[:, None] & valid[None, :]
-            weights = tl.load(w + first[None, :] * k + at[:, None], mask=mask, other=0.0)
-            if normed:
-                wide = values.to(tl.float32)
-                squares += tl.sum(wide * wide, 1)
-                scaled = wide * tl.load(norm + at, mask=inside, other=0.0).to(tl.float32)[None, :]
-                values = scaled.to(w.dtype.element_ty)
-            total = tl.dot(values, weights, total, input_precision="ieee")
-            if paired:
-                pair_weights = tl.load(w + second[None, :] * k + at[:, None], mask=mask, other=0.0)
-                pair_total = tl.dot(values, pair_weights, pair_total, input_precision="ieee")
+                other_pair_sums += pair_weights * values[None, :]
+    total = _two_rows(tl.sum(sums, 1), tl.sum(other_sums, 1), m, block_m)
+    pair_total = _two_rows(tl.sum(pair_sums, 1), tl.sum(other_pair_sums, 1), m, block_m)
     if normed:
-        factor = tl.rsqrt(squares / k + eps)[:, None]
+        squares = _two_rows(tl.sum(square_sums, 0)[None], tl.sum(other_square_sums, 0)[None], m, block_m)
+        factor = tl.rsqrt(squares / k + eps)
         total *= factor
         pair_total *= factor
+    mask = row_valid[:, None] & valid[None, :]
+    _finish(
+        total, pair_total, place, first, second, head, mask, m, row_valid, out, residual, positions, cos, sin,
+        x, x, x, tile, rows, out_stride, residual_stride, n, form, head_dim, turned_heads, False,
+    )  # fmt: skip
 
+
+@triton.jit(do_not_specialize=["rows", "parts"])
+def _many(
+    x,
+    w,
+    out,
+    squares,
+    residual,
+    positions,
+    cos,
+    sin,
+    next_norm,
+    next_scaled,
+    next_squares,
+    partial,
+    arrivals,
+    rows,
+    x_stride,
+    out_stride,
+    residual_stride,
+    squares_stride,
+    squares_step,
+    parts,
+    eps,
+    n: tl.constexpr,
+    k: tl.constexpr,
+    form: tl.constexpr,
+    block_parts: tl.constexpr,
+    head_dim: tl.constexpr,
+    turned_heads: tl.constexpr,
+    prepares: tl.constexpr,
+    block_m: tl.constexpr,
+    block_n: tl.constexpr,
+    block_k: tl.constexpr,
+    splits: tl.constexpr,
+    overlap: tl.constexpr,
+    ahead: tl.constexpr,
+):
+    """As `_few`. With `block_parts`, x is scaled by a norm's weight; `parts` of `squares` add up to those of a row."""
+    let_next_start(overlap)
+    paired: tl.constexpr = form >= 2
+    tile = tl.program_id(0)
+    begin, count, first_row, second_row, head = _columns(tile, n, form, head_dim, block_n)
+    span: tl.constexpr = ((k + splits - 1) // splits + block_k - 1) // block_k * block_k
+    inner_begin = tl.program_id(1) * span
+    if ahead:
+        _fetch_rows(w, first_row, count, inner_begin, k, span, block_n, 0)
+        if paired:
+            _fetch_rows(w, second_row, count, inner_begin, k, span, block_n, 1)
+    wait_for_previous(overlap)
+    column = tl.arange(0, block_n)
+    valid = column < count
+    place = begin + column
+    first = first_row + column
+    second = second_row + column
+    m = tl.program_id(2) * block_m + tl.arange(0, block_m)
+    row_valid = m < rows
+    if block_parts > 0:
+        part = tl.arange(0, block_parts)
+        squares_at = squares + part[:, None] * squares_stride + m[None, :] * squares_step
+        sums = tl.load(squares_at, mask=(part < parts)[:, None] & row_valid[None, :], other=0.0)
+        factor = tl.rsqrt(tl.sum(sums, 0) / k + eps)[:, None]
+    inner = tl.arange(0, block_k)
+    total = tl.zeros((block_m, block_n), tl.float32)
+    pair_total = tl.zeros((block_m, block_n), tl.float32)
+    for start in range(0, span, block_k):
+        at = inner_begin + start + inner
+        inside = at < k
+        values = tl.load(x + m[:, None] * x_stride + at[None, :], mask=row_valid[:, None] & inside[None, :], other=0.0)
+        mask = inside[:, None] & valid[None, :]
+        weights = tl.load(w + first[None, :] * k + at[:, None], mask=mask, other=0.0)
+        total = tl.dot(values, weights, total, input_precision="ieee")
+        if paired:
+            pair_weights = tl.load(w + second[None, :] * k + at[:, None], mask=mask, other=0.0)
+            pair_total = tl.dot(values, pair_weights, pair_total, input_precision="ieee")
     mask = row_valid[:, None] & valid[None, :]
     last = True
     if splits > 1:
-        tiles = tl.num_programs(0)
         mine = partial + m[:, None] * n + place[None, :]
-        tl.store(mine + split * rows * n, total, mask=mask)
+        tl.store(mine + tl.program_id(1) * rows * n, total, mask=mask)
         # All of this program's parts are written before its arrival is counted.
         tl.debug_barrier()
-        counter = arrivals + tl.program_id(2) * tiles + tile
+        counter = arrivals + tl.program_id(2) * tl.num_programs(0) + tile
         last = tl.atomic_add(counter, 1, sem="acq_rel") == splits - 1
         if last:
             total = tl.zeros((block_m, block_n), tl.float32)
-            for part in tl.static_range(splits):
-                total += tl.load(mine + part * rows * n, mask=mask, other=0.0, cache_modifier=".cg")
+            for split in tl.static_range(splits):
+                total += tl.load(mine + split * rows * n, mask=mask, other=0.0, cache_modifier=".cg")
             tl.store(counter, 0)
     if last:
-        target = out + m[:, None] * out_stride
-        if form == 0:
-            tl.store(target + place[None, :], total.to(out.dtype.element_ty), mask=mask)
-        elif form == 1:
-            total += tl.load(residual + m[:, None] * residual_stride + place[None, :], mask=mask, other=0.0).to(
-                tl.float32
-            )
-            tl.store(target + place[None, :], total.to(out.dtype.element_ty), mask=mask)
-        elif form == 2:
-            gated = total * tl.sigmoid(total) * pair_total
-            tl.store(target + place[None, :], gated.to(out.dtype.element_ty), mask=mask)
-        else:
-            position = tl.load(positions + m, mask=row_valid, other=0)
-            angle = position[:, None] * head_dim + place[None, :]
-            turned = mask & (head < turned_heads)
-            c = tl.load(cos + angle, mask=turned, other=1.0).to(tl.float32)
-            s = tl.load(sin + angle, mask=turned, other=0.0).to(tl.float32)
-            tl.store(target + first[None, :], (total * c - pair_total * s).to(out.dtype.element_ty), mask=mask)
-            tl.store(target + second[None, :], (pair_total * c + total * s).to(out.dtype.element_ty), mask=mask)
+        if block_parts > 0:
+            total *= factor
+            pair_total *= factor
+        _finish(
+            total, pair_total, place, first, second, head, mask, m, row_valid, out, residual, positions, cos, sin,
+            next_norm, next_scaled, next_squares, tile, rows, out_stride, residual_stride,
+            n, form, head_dim, turned_heads, prepares,
+        )  # fmt: skip
 
 
-class Products:
-    """Launches products on one device; owns the scratch memory of those that are split. For one stream at a time.
-
-    `overlap` is programmatic dependent launch (launching.py); `tilings` overrides the built-in choice, by the key that
-    `tiling_key` makes.
-    """
-
-    def __init__(self, device: torch.device, *, overlap: bool = False, scratch_bytes: int = 16 << 20) -> None:
-        self.overlap = overlap
-        self.tilings: dict[tuple[Form, int, int, int], Tiling] = {}
-        self._partial = torch.empty(scratch_bytes // 4, dtype=torch.float32, device=device)
-        self._arrivals = torch.zeros(4096, dtype=torch.int32, device=device)
-
-    def __call__(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        *,
-        form: Form = Form.PLAIN,
-        norm: Tensor | None = None,
-        eps: float = 0.0,
-        residual: Tensor | None = None,
-        out: Tensor | None = None,
-        turn: Turn | None = None,
-    ) -> Tensor:
-        """x (rows, k) and weight (columns, k), contiguous in k; `out` may be `residual`. Returns `out`.
-
-        `norm` is the weight of an RMS norm of x. Columns are halved by the gated form.
-        """
-        rows, k = x.shape
-        columns = weight.shape[0]
-        paired = form in (Form.GATED, Form.ROTARY)
-        n = columns // 2 if paired else columns
-        if out is None:
-            out = x.new_empty((rows, columns if form is Form.ROTARY else n))
-        head_dim = turn.head_dim if turn is not None else 2
-        tiling = self.tilings.get((form, n, k, _padded(rows))) or choose_tiling(form, rows, n, k)
-        if form is Form.ROTARY:
-            tiles = (columns // head_dim) * triton.cdiv(head_dim // 2, tiling.columns)
-        else:
-            tiles = triton.cdiv(n, tiling.columns)
-        row_tiles = triton.cdiv(rows, tiling.rows)
-        lines = triton.next_power_of_2(triton.cdiv(triton.cdiv(k, tiling.splits) * weight.itemsize, 128))
-        _product[(tiles, tiling.splits, row_tiles)](
-            x,
-            weight,
-            out,
-            norm if norm is not None else x,
-            residual if residual is not None else x,
-            turn.positions if turn is not None else self._arrivals,
-            turn.cos if turn is not None else x,
-            turn.sin if turn is not None else x,
-            self._partial,
-            self._arrivals,
-            rows,
-            x.stride(0),
-            out.stride(0),
-            residual.stride(0) if residual is not None else 0,
-            eps,
-            n=n,
-            k=k,
-            form=int(form),
-            normed=norm is not None,
-            head_dim=head_dim,
-            turned_heads=turn.heads if turn is not None else 0,
-            block_m=tiling.rows,
-            block_n=tiling.columns,
-            block_k=tiling.inner,
-            splits=tiling.splits,
-            overlap=self.overlap,
-            ahead=lines if self.overlap else 0,
-            num_warps=tiling.warps,
-            num_stages=tiling.stages,
-            **({"launch_pdl": True} if self.overlap else {}),
-        )
-        return out
+@triton.jit(do_not_specialize=["rows"])
+def _prepare(x, norm, scaled, squares, rows, x_stride, k: tl.constexpr, block_k: tl.constexpr, overlap: tl.constexpr):
+    let_next_start(overlap)
+    row = tl.program_id(0)
+    at = tl.arange(0, block_k)
+    inside = at < k
+    weight = tl.load(norm + at, mask=inside, other=0.0).to(tl.float32)
+    wait_for_previous(overlap)
+    values = tl.load(x + row * x_stride + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(scaled + row * k + at, (values * weight).to(scaled.dtype.element_ty), mask=inside)
+    tl.store(squares + row, tl.sum(values * values, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,22 +351,188 @@ class Turn:
     head_dim: int
 
 
-def _padded(rows: int) -> int:
-    """Rows of a tile: one, or a power of two from 16 to 64."""
-    return 1 if rows == 1 else min(64, max(16, triton.next_power_of_2(rows)))
+@dataclass(frozen=True, slots=True)
+class Normed:
+    """Rows x under an RMS norm that is not computed yet: the product that reads them does it.
+
+    For many rows `scaled` is x times the norm's weight, and `squares` (parts, rows) add up to each row's.
+    """
+
+    x: Tensor
+    weight: Tensor
+    eps: float
+    scaled: Tensor | None = None
+    squares: Tensor | None = None
+
+    def every_second(self) -> Normed:
+        """Rows 1, 3, 5 and so on."""
+        scaled = None if self.scaled is None else self.scaled[1::2]
+        squares = None if self.squares is None else self.squares[:, 1::2]
+        return Normed(self.x[1::2], self.weight, self.eps, scaled, squares)
+
+
+class Products:
+    """Launches products on one device; owns the scratch memory of those that are split. For one stream at a time.
+
+    `overlap` is programmatic dependent launch (launching.py), `ahead` the fetching of weights before it lets a kernel
+    begin; `tilings` overrides the built-in choice.
+    """
+
+    def __init__(
+        self, device: torch.device, *, overlap: bool = False, ahead: bool = True, scratch_bytes: int = 16 << 20
+    ) -> None:
+        self.overlap = overlap
+        self.ahead = ahead
+        self.tilings: dict[tuple[Form, int, int, int], Tiling] = {}
+        """By form, n, k and `tile_rows`."""
+        self._partial = torch.empty(scratch_bytes // 4, dtype=torch.float32, device=device)
+        self._arrivals = torch.zeros(4096, dtype=torch.int32, device=device)
+
+    def norm(self, x: Tensor, weight: Tensor, eps: float) -> Normed:
+        """Begin an RMS norm of x (rows, k)."""
+        rows, k = x.shape
+        if rows <= FEW:
+            return Normed(x, weight, eps)
+        scaled = torch.empty((rows, k), dtype=x.dtype, device=x.device)
+        squares = torch.empty((1, rows), dtype=torch.float32, device=x.device)
+        block = triton.next_power_of_2(k)
+        _prepare[(rows,)](
+            x, weight, scaled, squares, rows, x.stride(0), k=k, block_k=block, overlap=self.overlap, **self._launch(4)
+        )
+        return Normed(x, weight, eps, scaled, squares)
+
+    def plain(self, x: Normed | Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
+        """x (rows, k) and weight (n, k), both contiguous in k; returns `out` (rows, n)."""
+        n = weight.shape[0]
+        out = _rows_of(x).new_empty((len(_rows_of(x)), n)) if out is None else out
+        self._run(x, weight, out, Form.PLAIN, n)
+        return out
+
+    def gated(self, x: Normed | Tensor, weight: Tensor) -> Tensor:
+        """weight (2 * n, k); SiLU of the first n columns times the others, (rows, n)."""
+        n = weight.shape[0] // 2
+        out = _rows_of(x).new_empty((len(_rows_of(x)), n))
+        self._run(x, weight, out, Form.GATED, n)
+        return out
+
+    def turned(self, x: Normed | Tensor, weight: Tensor, turn: Turn) -> Tensor:
+        """weight (all heads * head_dim, k); the first heads of the product are turned."""
+        out = _rows_of(x).new_empty((len(_rows_of(x)), weight.shape[0]))
+        self._run(x, weight, out, Form.ROTARY, weight.shape[0] // 2, turn=turn)
+        return out
+
+    def add(self, x: Tensor, weight: Tensor, residual: Tensor, norm: Tensor, eps: float) -> Normed:
+        """Add the product to `residual` (rows, n), contiguous, in place; returns it under the norm that follows."""
+        n = weight.shape[0]
+        if len(x) <= FEW:
+            self._run(x, weight, residual, Form.RESIDUAL, n, residual=residual)
+            return Normed(residual, norm, eps)
+        parts = triton.cdiv(n, self._tiling(Form.RESIDUAL, len(x), n, x.shape[1]).columns)
+        squares = torch.empty((parts, len(x)), dtype=torch.float32, device=x.device)
+        following = Normed(residual, norm, eps, torch.empty_like(residual), squares)
+        self._run(x, weight, residual, Form.RESIDUAL, n, residual=residual, following=following)
+        return following
+
+    def _tiling(self, form: Form, rows: int, n: int, k: int) -> Tiling:
+        return self.tilings.get((form, n, k, tile_rows(rows))) or choose_tiling(form, rows, n, k)
+
+    def _launch(self, warps: int, stages: int = 3) -> dict[str, object]:
+        return {"num_warps": warps, "num_stages": stages, **({"launch_pdl": True} if self.overlap else {})}
+
+    def _run(
+        self,
+        given: Normed | Tensor,
+        weight: Tensor,
+        out: Tensor,
+        form: Form,
+        n: int,
+        *,
+        residual: Tensor | None = None,
+        turn: Turn | None = None,
+        following: Normed | None = None,
+    ) -> None:
+        normed = given if isinstance(given, Normed) else None
+        x = _rows_of(given)
+        rows, k = x.shape
+        tiling = self._tiling(form, rows, n, k)
+        head_dim = turn.head_dim if turn is not None else 2
+        tiles = triton.cdiv(n, tiling.columns)
+        if turn is not None:
+            tiles = weight.shape[0] // head_dim * triton.cdiv(head_dim // 2, tiling.columns)
+        aligned = k * weight.itemsize % 16 == 0
+        around = (
+            residual if residual is not None else x,
+            turn.positions if turn is not None else self._arrivals,
+            turn.cos if turn is not None else x,
+            turn.sin if turn is not None else x,
+        )
+        shape = {
+            "n": n,
+            "k": k,
+            "form": int(form),
+            "head_dim": head_dim,
+            "turned_heads": turn.heads if turn is not None else 0,
+            "block_m": tiling.rows,
+            "block_n": tiling.columns,
+            "block_k": tiling.inner,
+            "overlap": self.overlap,
+            "ahead": self.overlap and self.ahead and aligned,
+            **self._launch(tiling.warps, tiling.stages),
+        }
+        residual_stride = residual.stride(0) if residual is not None else 0
+        eps = normed.eps if normed is not None else 0.0
+        if rows <= FEW:
+            norm = normed.weight if normed is not None else x
+            strides = [rows, x.stride(0), out.stride(0), residual_stride]
+            _few[(tiles,)](x, weight, out, norm, *around, *strides, eps, normed=normed is not None, **shape)
+            return
+        squares = self._partial[None, None]
+        if normed is not None:
+            assert normed.scaled is not None
+            assert normed.squares is not None
+            x, squares = normed.scaled, normed.squares
+        strides = [rows, x.stride(0), out.stride(0), residual_stride, squares.stride(0), squares.stride(1)]
+        parts = squares.shape[0] if normed is not None else 0
+        _many[(tiles, tiling.splits, triton.cdiv(rows, tiling.rows))](
+            x,
+            weight,
+            out,
+            squares,
+            *around,
+            *((following.weight, following.scaled, following.squares) if following is not None else (x, x, x)),
+            self._partial,
+            self._arrivals,
+            *strides,
+            parts,
+            eps,
+            block_parts=parts if parts <= 1 else max(64, triton.next_power_of_2(parts)),
+            prepares=following is not None,
+            splits=tiling.splits,
+            **shape,
+        )
+
+
+def _rows_of(given: Normed | Tensor) -> Tensor:
+    return given.x if isinstance(given, Normed) else given
+
+
+def tile_rows(rows: int) -> int:
+    """Rows of a tile: those of `_few` as they are, else a power of two from 16 to 64."""
+    return rows if rows <= FEW else min(64, max(16, triton.next_power_of_2(rows)))
 
 
 def choose_tiling(form: Form, rows: int, n: int, k: int) -> Tiling:
     """Tilings that measured well on an H200 (docs/benchmarks.md)."""
-    block_m = _padded(rows)
+    block_m = tile_rows(rows)
     paired = form in (Form.GATED, Form.ROTARY)
-    if block_m == 1:
-        inner = min(1024, triton.next_power_of_2(k))
-        return Tiling(1, 4 if not paired else 2, inner, warps=4)
+    if block_m <= FEW:
+        return Tiling(block_m, 4 if not paired else 2, min(1024, triton.next_power_of_2(k)))
     inner = min(128, max(16, triton.next_power_of_2(k)))
     if form is Form.GATED:
         return Tiling(block_m, 64 if n >= 4096 else 16, inner, stages=4)
-    if form is Form.ROTARY:
-        return Tiling(block_m, 16, inner, stages=4)
-    splits = max(1, (8 if k >= 4096 else 4 if k >= 2048 and n <= 2048 else 1) // triton.cdiv(rows, block_m))
-    return Tiling(block_m, 64 if splits > 1 else 16, inner, splits=splits, stages=4)
+    splits = 1
+    if form is Form.RESIDUAL:
+        splits = 4 if k >= 4096 else 2 if k >= 2048 else 1
+    return Tiling(
+        block_m, 32 if splits > 1 else 16, inner, splits=max(1, splits // triton.cdiv(rows, block_m)), stages=4
+    )

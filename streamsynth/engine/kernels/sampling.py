@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from streamsynth.engine.kernels.launching import let_next_start, wait_for_previous
+from streamsynth.engine.kernels.product import Normed
 from streamsynth.engine.sampler import SamplingBatch
 
 _GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
@@ -45,22 +46,36 @@ def _ordered(values):
 
 
 @triton.jit
+def _add_pairs(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
 def _least_of_best(keys, count):
-    """The key of the `count`-th best: two bits a round, the counts of three candidates packed into one sum."""
+    """A key that the `count` best reach, and no others but equals of the least of them: two bits a round."""
     found = tl.full((), 0, tl.uint32)
-    for step in tl.static_range(16):
-        low = found + (1 << (30 - 2 * step))
-        middle = found + (2 << (30 - 2 * step))
-        high = found + (3 << (30 - 2 * step))
-        packed = (
-            (keys >= low).to(tl.int64) + ((keys >= middle).to(tl.int64) << 20) + ((keys >= high).to(tl.int64) << 40)
-        )
-        counts = tl.sum(packed, 0)
-        found = tl.where(
-            (counts >> 40) >= count,
-            high,
-            tl.where(((counts >> 20) & 0xFFFFF) >= count, middle, tl.where((counts & 0xFFFFF) >= count, low, found)),
-        )
+    reached = tl.full((), 1 << 30, tl.int32)
+    shift = 30
+    while (reached > count) & (shift >= 0):
+        step = tl.full((), 1, tl.uint32) << shift
+        low = found + step
+        middle = low + step
+        high = middle + step
+        # Counts are below 2^16: two of them share an integer.
+        both = (keys >= low).to(tl.int32) + ((keys >= middle).to(tl.int32) << 16)
+        both, highest = tl.reduce((both, (keys >= high).to(tl.int32)), 0, _add_pairs)
+        lowest = both & 0xFFFF
+        second = both >> 16
+        if highest >= count:
+            found = high
+            reached = highest
+        elif second >= count:
+            found = middle
+            reached = second
+        elif lowest >= count:
+            found = low
+            reached = lowest
+        shift -= 2
     return found
 
 
@@ -68,8 +83,8 @@ def _least_of_best(keys, count):
 def _least_of_mass(keys, mass, wanted):
     """The key down to which the best together have the mass `wanted`."""
     found = tl.full((), 0, tl.uint32)
-    for step in tl.static_range(32):
-        candidate = found + (1 << (31 - step))
+    for shift in range(31, -1, -1):
+        candidate = found + (tl.full((), 1, tl.uint32) << shift)
         found = tl.where(tl.sum(tl.where(keys >= candidate, mass, 0.0), 0) >= wanted, candidate, found)
     return found
 
@@ -87,6 +102,9 @@ def _sample(
     codes,
     table,
     fed,
+    norm,
+    fed_scaled,
+    fed_squares,
     logits_stride,
     codes_stride,
     fed_stride,
@@ -97,6 +115,7 @@ def _sample(
     width: tl.constexpr,
     block_width: tl.constexpr,
     feeds: tl.constexpr,
+    prepares: tl.constexpr,
     overlap: tl.constexpr,
 ):
     let_next_start(overlap)
@@ -110,6 +129,9 @@ def _sample(
     noise_seed = tl.load(seed + unit)
     frame = tl.load(position + unit)
     guidance = tl.load(scale + unit)
+    noise = tl.zeros((block,), tl.float32)
+    if hot > 0.0:
+        noise = _gumbel(noise_seed, frame, codebook, tokens)
     wait_for_previous(overlap)
     at = logits + unit * rows * logits_stride + tokens
     values = tl.load(at, mask=inside, other=float("-inf")).to(tl.float32)
@@ -122,22 +144,34 @@ def _sample(
         keys = tl.where(inside, _ordered(values), 0)
         keep = inside
         if (limit > 0) & (limit < vocabulary):
-            keep = keys >= _least_of_best(keys, limit)
-        best = tl.max(scaled, 0)
-        weights = tl.where(keep, tl.exp(scaled - best), 0.0)
-        if mass_kept < 1.0:
-            keep = keep & (keys >= _least_of_mass(keys, weights, mass_kept * tl.sum(weights, 0)))
-        keep = keep & (weights >= least)
-        chosen = tl.where(keep, scaled + _gumbel(noise_seed, frame, codebook, tokens), float("-inf"))
+            keep = keys >= _least_of_best(keys, limit.to(tl.int32))
+        if (mass_kept < 1.0) | (least > 0.0):
+            weights = tl.where(keep, tl.exp(scaled - tl.max(scaled, 0)), 0.0)
+            if mass_kept < 1.0:
+                keep = keep & (keys >= _least_of_mass(keys, weights, mass_kept * tl.sum(weights, 0)))
+            keep = keep & (weights >= least)
+        chosen = tl.where(keep, scaled + noise, float("-inf"))
     code = tl.argmax(chosen, 0)
     tl.store(codes + unit * codes_stride + codebook, code.to(tl.int64))
     if feeds:
         entry = table + (code.to(tl.int64) + codebook * vocabulary) * width
+        squares_sum = 0.0
         for start in tl.static_range(0, width, block_width):
             place = start + tl.arange(0, block_width)
-            piece = tl.load(entry + place, mask=place < width)
+            piece = tl.load(entry + place, mask=place < width, other=0.0)
+            scaled_piece = piece
+            if prepares:
+                wide = piece.to(tl.float32)
+                squares_sum += tl.sum(wide * wide, 0)
+                weight = tl.load(norm + place, mask=place < width, other=0.0).to(tl.float32)
+                scaled_piece = (wide * weight).to(piece.dtype)
             for row in tl.static_range(rows):
                 tl.store(fed + (unit * rows + row) * fed_stride + place, piece, mask=place < width)
+                if prepares:
+                    tl.store(fed_scaled + (unit * rows + row) * width + place, scaled_piece, mask=place < width)
+        if prepares:
+            for row in tl.static_range(rows):
+                tl.store(fed_squares + unit * rows + row, squares_sum)
 
 
 def sample_codebook(
@@ -149,14 +183,18 @@ def sample_codebook(
     codebook: int,
     *,
     table: Tensor | None = None,
-    fed: Tensor | None = None,
+    fed: Tensor | Normed | None = None,
+    warps: int = 8,
     overlap: bool = False,
 ) -> None:
     """Draw a code for each unit into `codes[:, codebook]`, int64 (units, codebooks).
 
     logits (units * rows, vocabulary); scale and position (units,). With `table` (codebooks * vocabulary, width), the
-    drawn code's entry is written to `fed` (units * rows, width, contiguous in width) for every row of the unit.
+    drawn code's entry is written to `fed` (units * rows, width, contiguous in width) for every row of the unit, and
+    to the other parts of a `Normed`.
     """
+    normed = fed if isinstance(fed, Normed) else None
+    fed = fed.x if isinstance(fed, Normed) else fed
     units = len(position)
     vocabulary = logits.shape[-1]
     feeds = table is not None and fed is not None
@@ -173,6 +211,9 @@ def sample_codebook(
         codes,
         table if table is not None else logits,
         fed if fed is not None else logits,
+        normed.weight if normed is not None else logits,
+        normed.scaled if normed is not None else logits,
+        normed.squares if normed is not None else logits,
         logits.stride(0),
         codes.stride(0),
         fed.stride(0) if fed is not None else 0,
@@ -183,7 +224,8 @@ def sample_codebook(
         width=width,
         block_width=min(1024, triton.next_power_of_2(width)),
         feeds=feeds,
+        prepares=normed is not None and normed.scaled is not None,
         overlap=overlap,
-        num_warps=8 if vocabulary > 512 else 4,
+        num_warps=warps if vocabulary > 512 else 4,
         **({"launch_pdl": True} if overlap else {}),
     )
