@@ -110,7 +110,8 @@ def _attend(
     valid = place < head_dim
     member = tl.arange(0, block_g)
     # Every float8 number is a float16 one, and the conversion is one instruction.
-    dtype: tl.constexpr = tl.float16 if quantised else q.dtype.element_ty
+    narrow: tl.constexpr = quantised and q.dtype.element_ty.primitive_bitwidth == 16
+    dtype: tl.constexpr = tl.float16 if narrow else q.dtype.element_ty
     position = tl.load(positions + token)
     table = tables + tl.load(owners + token) * table_stride
     wait_for_previous(overlap)
