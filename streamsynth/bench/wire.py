@@ -1,7 +1,7 @@
 """`bench wire`: the time from a filled array in one process to its sum in another, one way and one at a time.
 
-Three ways in the same run, turn by turn so that whatever disturbs the machine disturbs all: `pipe` is a plain OS pipe
-into a buffer that is used again; `wire` the frames and shared memory between workers and server, summed where it lies;
+Three ways in the same run, in turns of a few transfers: whatever disturbs the machine disturbs all, and no way finds the
+caches full of another's bytes each time. `pipe` is a plain OS pipe into a buffer that is used again; `wire` the frames and shared memory between workers and server, summed where it lies;
 `server` the same through the server's own WorkerConnection on an event loop, which copies the array out before it hands
 it on.
 """
@@ -32,6 +32,7 @@ from streamsynth.workers.shared import MemoryReader, create_memory
 
 SIZES = (1_600, 16_000, 160_000, 1_600_000, 16_000_000)
 WARM_UP = 10
+TURN = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +81,7 @@ def _take_turns(ways: dict[str, Callable[[], int]], load: WireLoad) -> dict[str,
     end_s = time.monotonic() + load.seconds * len(ways)
     while time.monotonic() < end_s or len(taken["wire"]) < load.least:
         for way, transfer in ways.items():
-            taken[way].append(transfer())
+            taken[way].extend(transfer() for _ in range(TURN))
     return taken
 
 
