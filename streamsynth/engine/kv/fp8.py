@@ -1,4 +1,4 @@
-"""Keys and values in float8 e4m3, with one float16 scale for each token and head."""
+"""Keys and values in float8 e4m3: with a float16 scale for each token and head, or a float32 scale for a whole page."""
 
 from __future__ import annotations
 
@@ -28,3 +28,11 @@ def quantise(tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 def dequantise(quantised: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
     return (quantised.view(torch.float8_e4m3fn).float() * scales.float()[..., None]).to(dtype)
+
+
+def quantise_pages(pages: Tensor) -> tuple[Tensor, Tensor]:
+    """(pages, page_tokens, heads, head_dim) to bytes (uint8) of the same shape and scales (pages,) float32."""
+    exact = pages.float()
+    scales = (exact.abs().amax((1, 2, 3)) / LARGEST).clamp_min(SMALLEST_SCALE)
+    reduced = (exact / scales[:, None, None, None]).clamp(-LARGEST, LARGEST)
+    return reduced.to(torch.float8_e4m3fn).view(torch.uint8), scales

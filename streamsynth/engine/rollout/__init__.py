@@ -1,0 +1,1 @@
+"""Chunked autoregressive video: what a rollout remembers, and how its sessions share a device."""
