@@ -32,6 +32,11 @@ class ErrorCode(StrEnum):
     BINARY_NOT_ALLOWED = "binary_not_allowed"
     CANCEL_NOT_ACTIVE = "cancel_not_active"
     CANCELLED = "cancelled"
+    ALREADY_STARTED = "already_started"
+    INTERACTION_NOT_ACTIVE = "interaction_not_active"
+    INTERACTION_QUEUE_FULL = "interaction_queue_full"
+    INTERACTION_FAILED = "interaction_failed"
+    EVENT_ID_CONFLICT = "event_id_conflict"
     # The client may not, or not now.
     UNAUTHORIZED = "unauthorized"
     FORBIDDEN = "forbidden"
@@ -80,6 +85,11 @@ TABLE: Mapping[ErrorCode, Rendering] = {
             ErrorCode.CONFIG_WHILE_OPEN,
             ErrorCode.UNKNOWN_MESSAGE,
             ErrorCode.CANCEL_NOT_ACTIVE,
+            ErrorCode.ALREADY_STARTED,
+            ErrorCode.INTERACTION_NOT_ACTIVE,
+            ErrorCode.INTERACTION_QUEUE_FULL,
+            ErrorCode.INTERACTION_FAILED,
+            ErrorCode.EVENT_ID_CONFLICT,
         )
     },
     ErrorCode.BINARY_NOT_ALLOWED: Rendering(400, close_code=1003),

@@ -9,14 +9,17 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from streamsynth.config.concerns import OWNERS
-from streamsynth.errors import invalid_value
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.graph.chunk import Unit
 from streamsynth.speech import SpeechTraits
+from streamsynth.video import VideoTraits
 
 
 class StageKind(StrEnum):
     AUTOREGRESSIVE = "autoregressive"
     GENERATION = "generation"
+    DIFFUSION = "diffusion"
+    """Denoising, chunk by chunk: pictures that interactions steer while they are made."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,8 +30,8 @@ class Stage:
     arguments (a deploy file may override the options that are declared here, and no others). An option declared as
     UNSET is not sent unless somebody sets it: the engine's own default stands. `settings` are values of the fields in
     `config.concerns` that suit this model better than the general defaults. `inputs` are the names of the stages it
-    reads from; a stage without inputs reads the request's text. `unit` is what its output counts, `rate` how many of
-    them make a second.
+    reads from; a stage without inputs reads the request's text, or the interactions of a video. `unit` is what its
+    output counts, `rate` how many of them make a second.
     """
 
     name: str
@@ -53,13 +56,14 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pipeline:
-    """A small DAG of stages; `output` names the stage whose chunks leave the server."""
+    """A small DAG of stages; `output` names the stage whose chunks leave the server. What `traits` are says what it
+    makes."""
 
     name: str
     description: str
     stages: tuple[Stage, ...]
     output: str
-    speech: SpeechTraits
+    traits: SpeechTraits | VideoTraits
 
     def __post_init__(self) -> None:
         names = [stage.name for stage in self.stages]
@@ -78,6 +82,21 @@ class Pipeline:
             TopologicalSorter({stage.name: stage.inputs for stage in self.stages}).prepare()
         except CycleError as error:
             raise invalid_value(f"stages of pipeline {self.name}", error.args[1], "free of cycles") from None
+
+    @property
+    def speech(self) -> SpeechTraits:
+        """Of a pipeline that speaks; raises MODEL_NOT_FOUND for another."""
+        if not isinstance(self.traits, SpeechTraits):
+            raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, f"the model {self.name!r} does not speak", param="model")
+        return self.traits
+
+    @property
+    def video(self) -> VideoTraits:
+        """Of a pipeline that makes video; raises MODEL_NOT_FOUND for another."""
+        if not isinstance(self.traits, VideoTraits):
+            message = f"the model {self.name!r} makes no video"
+            raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
+        return self.traits
 
     def stage(self, name: str) -> Stage:
         for stage in self.stages:

@@ -68,6 +68,10 @@ class Entry(Generic[K]):
             self.without_credit_since = now
         self.wait_anew()
 
+    def worked(self) -> None:
+        """A step that brought a chunk nearer and has nothing to show yet: it is not stuck, and goes on at once."""
+        self.fruitless_since = None
+
     def made_nothing(self, now: float) -> None:
         """A step without output: let the others run before this one is asked again."""
         self.pause_until = now + _EMPTY_STEP_PAUSE_S

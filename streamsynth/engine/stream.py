@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
 import numpy.typing as npt
 
 from streamsynth.errors import StreamSynthError
 from streamsynth.graph.chunk import Chunk
+from streamsynth.interactions.messages import ChunkReport, Interaction, Notice
 
 
 class Interrupted(Exception):
@@ -21,10 +23,12 @@ class Emission:
     """What one step made: media of shape (units, ...) at `rate` units a second.
 
     Audio is mono float32 of shape (units,), full scale 1.0, `rate` in Hz; codec frames are integers (units, codebooks).
+    Pictures are uint8 RGB (units, height, width, 3), `rate` the model's fps; they come with a `report`.
     `segment` counts the containers that the request's granularity asks for (always 0 under "none"). `segment_text`, the
     words that the segment speaks, is given with the segment's first emission. `segment_final` marks a segment's last
     emission and `final` the stream's; either may carry zero units. `finish_reason` ("stop" or "length") goes with
-    `final`. `consumed` counts the input units used up so far, where another stage feeds this one.
+    `final`. `consumed` counts the input units used up so far, where another stage feeds this one. `notices` leave the
+    worker at once, before and independently of the media: an emission of no media may carry nothing else.
     """
 
     media: npt.NDArray[Any]
@@ -35,6 +39,19 @@ class Emission:
     final: bool = False
     finish_reason: str = "stop"
     consumed: int = 0
+    report: ChunkReport | None = None
+    notices: tuple[Notice, ...] = ()
+
+    def marks(self) -> dict[str, Any]:
+        """What a chunk's `marks` say of it on the wire."""
+        if self.report is not None:
+            return {"report": msgspec.to_builtins(self.report)}
+        marks: dict[str, Any] = {"segment": self.segment}
+        if self.segment_text is not None:
+            marks["segment_text"] = self.segment_text
+        if self.segment_final:
+            marks["segment_final"] = True
+        return marks
 
 
 class Stream(Protocol):
@@ -73,11 +90,38 @@ class MediaStream(Stream, Protocol):
         """Take the next chunk; nothing comes after one that is `final`."""
 
 
+class VideoStream(Stream, Protocol):
+    """A video that is steered while it runs: the request of a stage of kind `diffusion` that makes pictures.
+
+    Opened with `VideoRequest.to_wire()`; runs by itself from then on, `wake_at` says when the next chunk is wanted.
+    A chunk of the model (counted from 0) is begun at a *boundary*, where the stream calls `Steering.next_chunk` once;
+    nothing that arrives later affects that chunk. Its pictures are handed out by one or more emissions as soon as they
+    are decoded, each with the chunk's `report`, contiguous over all chunks; the plan's `notices` go with the first
+    emission that follows the boundary, best one of no pictures before the chunk's work begins. A step that only moved
+    a chunk forward (one denoise step, say) is such an emission too: `None` says that the step did nothing.
+
+    With `num_frames` n, exactly n pictures come in all: the last chunk is cut after its decode, and is `final` with
+    `finish_reason` "length". The pages of keys and values are committed after the chunk was emitted.
+    """
+
+    def interact(self, interaction: Interaction) -> tuple[Notice, ...]:
+        """Take a steer, between steps; cheap, since many may come. Normally `Steering.interact`.
+
+        What it returns leaves the worker at once. Raises StreamSynthError if the model cannot serve it, or not now: the
+        loop reports that as `Refused` for this interaction, and the stream goes on. Any other exception ends it.
+        """
+
+    def finish(self) -> None:
+        """Begin no further chunk. The one in the making is completed or dropped, then a `final` emission follows, empty
+        perhaps, "stop", with the notices of `Steering.stop`."""
+
+
 class Engine(Protocol):
     """A loaded model. Constructed once in the worker with the stage's options; immutable after that."""
 
     def open(self, request: Mapping[str, Any]) -> Stream:
-        """Start a stream for `SpeechRequest.to_wire()`; raises StreamSynthError if the model cannot serve it."""
+        """Start a stream for `SpeechRequest.to_wire()`, or `VideoRequest.to_wire()` where the pipeline makes video;
+        raises StreamSynthError if the model cannot serve it."""
 
     def counters(self) -> dict[str, int]:
         """Counters of the engine's own, sent with each heartbeat."""

@@ -24,7 +24,7 @@ SINE = Pipeline(
         ),
     ),
     output="tone",
-    speech=SpeechTraits(
+    traits=SpeechTraits(
         sample_rate=SAMPLE_RATE,
         voices=(Voice(id="sine", name="Sine", languages=("en",)),),
         default_voice="sine",

@@ -13,6 +13,7 @@ import numpy as np
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk, Unit
 from streamsynth.graph.edge import BrokenEdge, SendEnd
+from streamsynth.interactions.messages import Interaction, Notice
 from streamsynth.workers import wire
 from streamsynth.workers.shared import MemoryReader
 
@@ -25,8 +26,15 @@ class WorkerRequest:
     `ended` resolves with the worker's last message, or fails with what ended the request.
     """
 
-    def __init__(self, connection: WorkerConnection, address: wire.Address, output: SendEnd[Chunk]) -> None:
+    def __init__(
+        self,
+        connection: WorkerConnection,
+        address: wire.Address,
+        output: SendEnd[Chunk],
+        on_notice: Callable[[Notice], None] | None,
+    ) -> None:
         self.address = address
+        self.on_notice = on_notice
         self.ended: asyncio.Future[wire.Ended] = asyncio.get_running_loop().create_future()
         # A request that nobody waits for any more (its flow was cancelled) fails without a complaint.
         self.ended.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -64,6 +72,9 @@ class WorkerRequest:
         while self._consumed < units:
             self._room.clear()
             await self._room.wait()
+
+    def interact(self, interaction: Interaction) -> None:
+        self._connection.send(wire.Interact(self.address, interaction))
 
     def finish(self) -> None:
         self._connection.send(wire.Finish(self.address))
@@ -127,10 +138,17 @@ class WorkerConnection(asyncio.BufferedProtocol):
         """Requests that the worker still holds, cancelled ones included."""
         return len(self._live) + len(self._leaving)
 
-    def open(self, session: int, generation: int, request: dict[str, Any], output: SendEnd[Chunk]) -> WorkerRequest:
-        """Begin a request whose credit is that of `output`."""
+    def open(
+        self,
+        session: int,
+        generation: int,
+        request: dict[str, Any],
+        output: SendEnd[Chunk],
+        on_notice: Callable[[Notice], None] | None = None,
+    ) -> WorkerRequest:
+        """Begin a request whose credit is that of `output`. `on_notice` hears what becomes of its interactions."""
         address = wire.Address(session, generation, next(self._numbers))
-        opened = WorkerRequest(self, address, output)
+        opened = WorkerRequest(self, address, output, on_notice)
         self._live[address] = opened
         self.send(wire.Open(address, request, output.granted))
         output.on_credit(opened.grant)
@@ -164,6 +182,8 @@ class WorkerConnection(asyncio.BufferedProtocol):
             match message:
                 case wire.Output():
                     self._output(message)
+                case wire.Noticed():
+                    self._noticed(message)
                 case wire.Ended():
                     self._ended(message)
                 case wire.Beat():
@@ -208,6 +228,14 @@ class WorkerConnection(asyncio.BufferedProtocol):
             self.send(wire.Release((message.array.offset,)))
         if not wanted:
             self.stale_replies += 1
+
+    def _noticed(self, message: wire.Noticed) -> None:
+        request = self._live.get(message.address)
+        if request is None or request.on_notice is None:
+            self.stale_replies += 1
+            return
+        for notice in message.notices:
+            request.on_notice(notice)
 
     def _ended(self, message: wire.Ended) -> None:
         request = self._live.pop(message.address, None) or self._leaving.pop(message.address, None)

@@ -22,9 +22,18 @@ import numpy as np
 
 from streamsynth.engine.cost import MediaCost
 from streamsynth.engine.scheduler import Entry, Scheduler
-from streamsynth.engine.stream import BatchEngine, Emission, Engine, Interrupted, MediaStream, TextStream
+from streamsynth.engine.stream import (
+    BatchEngine,
+    Emission,
+    Engine,
+    Interrupted,
+    MediaStream,
+    TextStream,
+    VideoStream,
+)
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk, Unit
+from streamsynth.interactions.messages import Notice, Refused
 from streamsynth.workers import wire
 from streamsynth.workers.shared import MemoryWriter
 
@@ -189,7 +198,7 @@ class StepLoop:
                     self._open(command)
                 case wire.Stop():
                     self._stopping = True
-                case wire.Text() | wire.Feed() | wire.Finish() | wire.Grant() | wire.Cancel():
+                case wire.Text() | wire.Feed() | wire.Interact() | wire.Finish() | wire.Grant() | wire.Cancel():
                     # A command for a request that has ended crossed its Ended on the way.
                     entry = self._scheduler.entries.get(command.address)
                     if entry is not None:
@@ -212,7 +221,9 @@ class StepLoop:
                 case wire.Text():
                     cast(TextStream, entry.stream).push(command.text)
                 case wire.Finish():
-                    cast(TextStream, entry.stream).finish()
+                    cast("TextStream | VideoStream", entry.stream).finish()
+                case wire.Interact():
+                    self._interact(entry, command)
                 case wire.Feed():
                     cast(MediaStream, entry.stream).feed(_chunk(command))
                 case wire.Grant():
@@ -221,6 +232,19 @@ class StepLoop:
                     self._end(entry, "cancelled")
         except Exception as error:  # noqa: BLE001 - becomes the request's terminal message
             self._end(entry, "failed", _as_error(error))
+
+    def _interact(self, entry: Entry[wire.Address], command: wire.Interact) -> None:
+        """An interaction that is refused ends alone: the video goes on."""
+        notices: tuple[Notice, ...]
+        try:
+            notices = cast(VideoStream, entry.stream).interact(command.interaction)
+        except StreamSynthError as error:
+            notices = (Refused(command.interaction.event_id, error.to_wire()),)
+        self._notice(entry, notices)
+
+    def _notice(self, entry: Entry[wire.Address], notices: tuple[Notice, ...]) -> None:
+        if notices:
+            self._sender.put(wire.Noticed(entry.key, notices))
 
     # Steps
 
@@ -245,9 +269,9 @@ class StepLoop:
         if emission is None:
             entry.made_nothing(now)
             return
-        if len(emission.media):
-            if not self._cost.known:
-                self._next_beat = now  # Whoever admits requests has to know before many more come.
+        if len(emission.media) and not self._cost.known:
+            self._next_beat = now  # Whoever admits requests has to know before many more come.
+        if len(emission.media) or emission.report is not None:
             self._cost.add(now - began, len(emission.media) / emission.rate)
         self._emit(entry, emission, now)
 
@@ -277,19 +301,18 @@ class StepLoop:
                 entry.left_out(now)
 
     def _emit(self, entry: Entry[wire.Address], emission: Emission, now: float) -> None:
-        marks: dict[str, object] = {"segment": emission.segment}
-        if emission.segment_text is not None:
-            marks["segment_text"] = emission.segment_text
-        if emission.segment_final:
-            marks["segment_final"] = True
+        self._notice(entry, emission.notices)
         units = len(emission.media)
+        if emission.report is not None and not units and not emission.final:
+            entry.worked()
+            return
         output = wire.Output(
             entry.key,
             first_unit=entry.produced,
             units=units,
             rate=emission.rate,
             array=_NO_ARRAY,
-            marks=marks,
+            marks=emission.marks(),
             final=emission.final,
             consumed=emission.consumed,
         )
@@ -329,7 +352,7 @@ class StepLoop:
         )
 
 
-_ForRequest: TypeAlias = wire.Text | wire.Feed | wire.Finish | wire.Grant | wire.Cancel
+_ForRequest: TypeAlias = wire.Text | wire.Feed | wire.Interact | wire.Finish | wire.Grant | wire.Cancel
 
 
 def _chunk(fed: wire.Feed) -> Chunk:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from streamsynth.config.deployment import StageDeployment
 from streamsynth.graph.chunk import Chunk
 from streamsynth.graph.edge import ReceiveEnd
 from streamsynth.graph.flow import Ports
+from streamsynth.interactions.messages import Interaction, Notice
 from streamsynth.workers import wire
 from streamsynth.workers.connection import WorkerRequest
 from streamsynth.workers.launchers import Launcher
@@ -90,18 +92,25 @@ class StageRequest:
     when the flow has ended, whether or not `run` ever began.
     """
 
-    def __init__(self, stage: WorkerStage, session: int, request: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        stage: WorkerStage,
+        session: int,
+        request: dict[str, Any],
+        on_notice: Callable[[Notice], None] | None = None,
+    ) -> None:
         self.finish_reason: str | None = None
         self.idle = asyncio.Event()
         self._stage = stage
         self._session = session
         self._request = request
+        self._on_notice = on_notice
         self._entered = False
         _ = stage.supervisor.connection  # Raises now rather than in the flow, if there is none.
         self._ticket = stage.slots.reserve()
 
     async def run(self, ports: Ports) -> None:
-        """Feed the one input, text or media, to the worker, whose chunks go straight to the one output.
+        """Feed the one input (text, media or interactions) to the worker, whose chunks go straight to the one output.
 
         Media goes in at most MEDIA_AHEAD_S ahead of what the worker has used, so that its maker feels the backpressure.
         Returns when the worker has ended the request. Cancelled, it tells the worker to stop and does not wait for it.
@@ -109,7 +118,7 @@ class StageRequest:
         (source,) = ports.inputs.values()
         (output,) = ports.outputs.values()
         await self._ticket.wait()
-        request = self._stage.supervisor.connection.open(self._session, 0, self._request, output)
+        request = self._stage.supervisor.connection.open(self._session, 0, self._request, output, self._on_notice)
         self._entered = True
         request.ended.add_done_callback(lambda _: self._become_idle())
 
@@ -138,15 +147,17 @@ class StageRequest:
 
 
 async def _pump(source: ReceiveEnd[Any], request: WorkerRequest) -> None:
-    reads_text = True
+    is_fed = False
     fed = 0
     async for piece in source:
         if isinstance(piece, Chunk):
-            reads_text = False
+            is_fed = True
             request.feed(piece)
             fed += piece.units
             await request.wait_until_consumed(fed - round(MEDIA_AHEAD_S * piece.rate))
+        elif isinstance(piece, Interaction):
+            request.interact(piece)
         else:
             request.push(piece)
-    if reads_text:
+    if not is_fed:
         request.finish()

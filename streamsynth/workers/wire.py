@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from streamsynth.interactions.messages import Interaction, Notice
+
 MAX_FRAME_BYTES = 4 << 20
 INLINE_BYTES = 32 << 10
 """Arrays up to this size travel inside the frame: below it a copy through the socket beats a slot and its release."""
@@ -81,6 +83,13 @@ class Finish(msgspec.Struct, frozen=True, array_like=True, tag="finish"):
     address: Address
 
 
+class Interact(msgspec.Struct, frozen=True, array_like=True, tag="interact"):
+    """Steer a running video. Answered by Noticed: when and where it takes effect, or why it does not."""
+
+    address: Address
+    interaction: Interaction
+
+
 class Grant(msgspec.Struct, frozen=True, array_like=True, tag="grant"):
     """The total that may have been made, so that a lost or repeated grant does no harm."""
 
@@ -129,6 +138,13 @@ class Output(msgspec.Struct, frozen=True, array_like=True, tag="output"):
     consumed: int = 0
 
 
+class Noticed(msgspec.Struct, frozen=True, array_like=True, tag="noticed"):
+    """What became of interactions; overtakes the media that waits for its reader."""
+
+    address: Address
+    notices: tuple[Notice, ...]
+
+
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """The last message of a request, whatever ended it; its stream is closed. `error` is None unless it failed."""
 
@@ -155,8 +171,8 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
     counters: dict[str, int]
 
 
-ToWorker: TypeAlias = Start | Open | Text | Feed | Finish | Grant | Cancel | Release | Stop
-ToServer: TypeAlias = Ready | StartFailed | Output | Ended | Beat
+ToWorker: TypeAlias = Start | Open | Text | Feed | Interact | Finish | Grant | Cancel | Release | Stop
+ToServer: TypeAlias = Ready | StartFailed | Output | Noticed | Ended | Beat
 
 _encoder = msgspec.msgpack.Encoder()
 _to_worker = msgspec.msgpack.Decoder(ToWorker)

@@ -22,7 +22,7 @@ PATH = Path("deploy.yaml")
 def declared(name: str) -> Pipeline:
     voice = Stage(name="voice", kind=StageKind.GENERATION, engine="package.module:Class")
     speech = SpeechTraits(sample_rate=24000, voices=(Voice(id="a", name="A", languages=("en",)),), default_voice="a")
-    return Pipeline(name=name, description="", stages=(voice,), output="voice", speech=speech)
+    return Pipeline(name=name, description="", stages=(voice,), output="voice", traits=speech)
 
 
 ALTO = declared("alto")

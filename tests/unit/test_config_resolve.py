@@ -31,7 +31,7 @@ def stage(name: str = "voice", **fields: Any) -> Stage:
 
 def pipeline(*stages: Stage) -> Pipeline:
     chosen = stages or (stage(),)
-    return Pipeline(name="test", description="", stages=chosen, output=chosen[-1].name, speech=TRAITS)
+    return Pipeline(name="test", description="", stages=chosen, output=chosen[-1].name, traits=TRAITS)
 
 
 def layer(origin: str = "deploy.yaml:3", /, **fields: Any) -> Layer:
@@ -212,7 +212,7 @@ def test_a_pipeline_that_is_no_graph_is_refused_where_it_is_declared(
     stages: tuple[Stage, ...], output: str, message: str
 ) -> None:
     with pytest.raises(StreamSynthError, match=message):
-        Pipeline(name="p", description="", stages=stages, output=output, speech=TRAITS)
+        Pipeline(name="p", description="", stages=stages, output=output, traits=TRAITS)
 
 
 def test_thread_budgets_add_up_to_at_most_the_cores_but_every_worker_has_one() -> None:

@@ -35,7 +35,7 @@ def _pipeline(name: str, **traits: object) -> Pipeline:
         "speed": (0.5, 2.0),
     }
     speech = SpeechTraits(**{**defaults, **traits})  # type: ignore[arg-type]  # names are given as in SpeechTraits
-    return Pipeline(name=name, description=name, stages=(_STAGE,), output="voice", speech=speech)
+    return Pipeline(name=name, description=name, stages=(_STAGE,), output="voice", traits=speech)
 
 
 MODELS = {

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamsynth.interactions.messages import Applied, Interaction, Kv, Mode, Refused, Superseded
 from streamsynth.workers import wire
 from streamsynth.workers.shared import PAGE_BYTES, MemoryReader, MemoryWriter, SlotAllocator, create_memory
 
@@ -16,6 +17,7 @@ TO_WORKER: list[wire.ToWorker] = [
     wire.Start("hibari.voice", "a.b:C", {"x": 1, "y": None}, 1 << 20, 0.5, 30.0),
     wire.Open(ADDRESS, {"voice": "heart"}, 240_000),
     wire.Text(ADDRESS, "Zoë 🙂"),
+    wire.Interact(ADDRESS, Interaction("e1", {"prompt": "snow"}, 0, Mode.APPEND, Kv.RESET)),
     wire.Finish(ADDRESS),
     wire.Grant(ADDRESS, 5),
     wire.Cancel(ADDRESS),
@@ -26,6 +28,7 @@ TO_SERVER: list[wire.ToServer] = [
     wire.Ready(0.5),
     wire.StartFailed({"code": "start_failed", "message": "no"}),
     wire.Output(ADDRESS, 0, 2, 24_000, wire.Array("<f4", (2,), inline=b"12345678", nbytes=8), {"segment": 0}, True),
+    wire.Noticed(ADDRESS, (Applied("e1", 3, 33), Superseded("e2", None), Refused("e3", {"code": "x"}))),
     wire.Ended(ADDRESS, "stop", None, 3),
     wire.Beat(
         steps=1,

@@ -20,7 +20,7 @@ HIBARI = Pipeline(
         ),
     ),
     output="voice",
-    speech=SpeechTraits(
+    traits=SpeechTraits(
         sample_rate=SAMPLE_RATE,
         voices=(Voice(id="heart", name="Heart", languages=("en-US",)),),
         default_voice="heart",

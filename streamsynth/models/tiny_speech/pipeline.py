@@ -38,7 +38,7 @@ TINY_SPEECH = Pipeline(
         ),
     ),
     output="codec",
-    speech=SpeechTraits(
+    traits=SpeechTraits(
         sample_rate=SAMPLE_RATE,
         voices=(Voice(id="tiny", name="Tiny", languages=("en",)),),
         default_voice="tiny",
