@@ -39,7 +39,7 @@ def prompt(ids: list[int], codebooks: int = 4) -> torch.Tensor:
 def captured(*, rows: int = 1, most: int = 8, positions: int = 256) -> Callable[[FrameModel, PageMemory], StepRunner]:
     """The fast loop at a few small sizes."""
     sizes = StepSizes(gang_rows=(rows,), units=(1, 2, 4), tokens=(4, 16), max_rows=most, max_positions=positions)
-    return lambda model, memory: CapturedRunner(model, memory, sizes)
+    return lambda model, memory: CapturedRunner(model, memory, sizes, plain=Runner(model, memory))
 
 
 class Batch:

@@ -16,7 +16,7 @@ from torch import Tensor
 from streamsynth.engine.attention import PageMemory
 from streamsynth.engine.captured_steps import Captured, FrameStep, PromptStep, Stretch
 from streamsynth.engine.planner import Plan, Row
-from streamsynth.engine.runner import Drawn, FrameGang, FrameModel
+from streamsynth.engine.runner import Drawn, FrameGang, FrameModel, Runner
 from streamsynth.engine.table_attention import TableAttention, TableAttentionType
 
 Step = TypeVar("Step", PromptStep, FrameStep)
@@ -41,14 +41,22 @@ class CapturedRunner:
     """Runs plans by replaying captured steps, at most one ahead of what has been read.
 
     On CUDA the steps are captured into graphs when this is built, and nothing is compiled or captured afterwards
-    (`captures` stays as it is); elsewhere the same steps run one operation after the other.
+    (`captures` stays as it is); elsewhere the same steps run one operation after the other. Gangs that ask for more
+    than sampling (masks, penalties, log-probabilities) are computed by `plain`, within the same steps.
     """
 
     def __init__(
-        self, model: FrameModel, memory: PageMemory, sizes: StepSizes, *, attention: TableAttentionType = TableAttention
+        self,
+        model: FrameModel,
+        memory: PageMemory,
+        sizes: StepSizes,
+        *,
+        plain: Runner,
+        attention: TableAttentionType = TableAttention,
     ) -> None:
         self.captures = 0
         self._model = model
+        self._plain = plain
         self._most = sizes.max_rows
         device = memory.keys.device
         cuda = device.type == "cuda"
@@ -79,10 +87,12 @@ class CapturedRunner:
     def step(self, plan: Plan, gangs: Mapping[Row, FrameGang]) -> list[Drawn]:
         """As `StepRunner.step`: launches the plan, then waits for the frames of the one before."""
         before = self._flight
+        plan, controlled = _apart(plan, gangs)
         ready = [gangs[gang.rows[0]] for gang in plan.ready]
         self._compute_prompts(plan, gangs, set(ready))
         self._flight = self._draw(ready, before) if ready else None
-        return before.read(self._model) if before is not None else []
+        read = before.read(self._model) if before is not None else []
+        return read + self._plain.step(controlled, gangs)
 
     def _capture(self, run: Callable[[], None]) -> Callable[[], None]:
         self.captures += 1
@@ -144,6 +154,18 @@ class _Flight:
         for gang, position in zip(self.gangs, model.feedback(frames), strict=True):
             gang.feed(position)
         return [Drawn(gang, frame) for gang, frame in zip(self.gangs, frames, strict=True)]
+
+
+def _apart(plan: Plan, gangs: Mapping[Row, FrameGang]) -> tuple[Plan, Plan]:
+    """The plan without the gangs that ask for more than sampling, and theirs."""
+    if not any(gangs[span.row].drawing.controlled for span in plan.spans):
+        return plan, Plan([], [])
+    parts = []
+    for controlled in (False, True):
+        spans = [span for span in plan.spans if gangs[span.row].drawing.controlled is controlled]
+        ready = [gang for gang in plan.ready if gangs[gang.rows[0]].drawing.controlled is controlled]
+        parts.append(Plan(spans, ready))
+    return parts[0], parts[1]
 
 
 def _parts(stretches: Sequence[Stretch], most: int) -> Iterator[list[Stretch]]:

@@ -7,7 +7,7 @@ from talker_batch import GREEDY, PAGE_SIZE, SMALL, Batch
 from streamsynth.engine.attention import PageMemory, QuantisedPageMemory
 from streamsynth.engine.captured import CapturedRunner, StepSizes
 from streamsynth.engine.kernels.paged import PagedKernels
-from streamsynth.engine.runner import Drawing, FrameModel, StepRunner
+from streamsynth.engine.runner import Drawing, FrameModel, Runner, StepRunner
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.table_attention import TableAttention
 from streamsynth.models.csm.fused import FusedCsm
@@ -31,7 +31,9 @@ def fused(talker: CsmTalker, pages: type[PageMemory], *, rows: int = 1, overlap:
     sizes = StepSizes(gang_rows=(rows,), units=(1, 4), tokens=(16,), max_rows=8, max_positions=256)
 
     def make(model: FrameModel, memory: PageMemory) -> StepRunner:
-        return CapturedRunner(model, memory, sizes, attention=PagedKernels(CUDA, overlap=overlap))
+        return CapturedRunner(
+            model, memory, sizes, plain=Runner(talker, memory), attention=PagedKernels(CUDA, overlap=overlap)
+        )
 
     return Batch(talker, make, model=FusedCsm(talker, overlap=overlap), pages=pages)
 

@@ -123,6 +123,17 @@ def test_prompts_that_share_a_beginning_compute_it_once_and_draw_the_same(talker
     assert torch.equal(fast.draw(second, 10), plain_frames(talker, [*ids, 30], drawing=SAMPLED, count=10))
 
 
+def test_gangs_that_ask_for_more_than_sampling_are_computed_plainly_beside_the_others(talker: CsmTalker) -> None:
+    odd = torch.arange(40) % 2 == 1
+    masked = Drawing(first=SAMPLED.first, rest=SAMPLED.rest, allowed={0: odd}, logprobs=2)
+    fast, plain = Batch(talker, captured()), Batch(talker)
+    asking, other = fast.join([4, 5, 6], drawing=masked), fast.join([2] * 20, drawing=SAMPLED)
+    drawn = fast.draw(asking, 12)
+    assert torch.equal(drawn, plain.draw(plain.join([4, 5, 6], drawing=masked), 12))
+    assert odd[drawn[:, 0]].all()
+    assert torch.equal(fast.draw(other, 12), plain_frames(talker, [2] * 20, drawing=SAMPLED, count=12))
+
+
 def test_no_step_is_captured_after_the_first(talker: CsmTalker) -> None:
     fast = Batch(talker, captured())
     captures = fast.runner.captures
