@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from streamsynth.engine.attention import PageMemory
+from streamsynth.engine.kv.pages import PageId
 from streamsynth.engine.planner import Row
 from streamsynth.engine.runner import Drawing, FrameGang, FrameModel
 from streamsynth.engine.sampler import SamplingBatch
@@ -26,6 +27,7 @@ _SAMPLING = {
     "min_p": (torch.float32, 0.0),
     "seed": (torch.int64, 0),
 }
+_DRAWING = [f"{part}_{name}" for part in ("first", "rest") for name in _SAMPLING]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,9 @@ class PromptStep:
             host["positions"][start:end] = range(stretch.start, stretch.start + stretch.count)
             host["owners"][start:end] = number
             host["tables"][number, : len(stretch.row.pages)] = stretch.row.pages
+        # Only those of padding tokens point to the last table, which stays empty.
+        for name in ("inputs", "positions", "owners"):
+            self._inputs.pad(name, end, self.size)
         self._inputs.send()
         self._replay()
 
@@ -121,6 +126,7 @@ class FrameStep:
         )
         self._owners = torch.arange(units * rows, device=captured.drawn.device)
         self._cache = captured.model.depth_cache(units * rows)
+        self._tenants: list[list[_Tenant | None]] = [[None] * units for _ in range(2)]
         self._inputs.begin()
         self._inputs.send()
         self._replay = captured.capture(self._run)
@@ -138,20 +144,61 @@ class FrameStep:
 
     def launch(self, gangs: Sequence[FrameGang], sources: Sequence[int | None], targets: Sequence[int]) -> None:
         """`sources` are the places of frames that follow a gang's read positions, `targets` where the next ones go."""
-        host = self._inputs.begin()
-        for unit, (gang, source) in enumerate(zip(gangs, sources, strict=True)):
-            if source is not None:
-                host["source"][unit] = source
-            for index, row in enumerate(gang.rows, unit * self._rows):
-                host["positions"][index] = row.length - 1
-                host["tables"][index, : len(row.pages)] = row.pages
-                if source is None:
-                    host["inputs"][unit, index - unit * self._rows] = gang.inputs(row, row.length - 1, 1)[0]
-            host["noise"][unit] = gang.noise_position
-            _fill_drawing(host, unit, gang.drawing)
-        host["target"][: len(gangs)] = targets
+        host, count = self._inputs.begin(), len(gangs)
+        tenants = self._tenants[self._inputs.block]
+        for unit, gang in enumerate(gangs):
+            tenant = tenants[unit]
+            if tenant is None or tenant.gang is not gang:
+                tenant = tenants[unit] = _Tenant(gang, [None] * self._rows)
+                _fill_drawing(host, unit, gang.drawing)
+            self._fill_tables(host["tables"], unit, tenant)
+            if sources[unit] is None:
+                for number, row in enumerate(gang.rows):
+                    host["inputs"][unit, number] = gang.inputs(row, row.length - 1, 1)[0]
+        host["source"][:count] = [_NOWHERE if source is None else source for source in sources]
+        host["target"][:count] = targets
+        host["noise"][:count] = [gang.noise_position for gang in gangs]
+        host["positions"][: count * self._rows] = [row.length - 1 for gang in gangs for row in gang.rows]
+        self._vacate(tenants, count)
         self._inputs.send()
         self._replay()
+
+    def _fill_tables(self, tables: npt.NDArray[Any], unit: int, tenant: _Tenant) -> None:
+        """Pages are only ever appended; a gang that was preempted has other lists of them when it returns."""
+        for number, row in enumerate(tenant.gang.rows):
+            shown = tenant.shown[number]
+            if shown is None or shown.pages is not row.pages:
+                shown = tenant.shown[number] = _Shown(row.pages)
+            if shown.count < len(row.pages):
+                tables[unit * self._rows + number, shown.count : len(row.pages)] = row.pages[shown.count :]
+                shown.count = len(row.pages)
+
+    def _vacate(self, tenants: list[_Tenant | None], count: int) -> None:
+        """Units from `count` on that had a gang draw nothing: into the last place, over the null page."""
+        for unit in range(count, self.size):
+            if tenants[unit] is None:
+                continue
+            tenants[unit] = None
+            for name in ("inputs", "source", "target", "noise", "scale", *_DRAWING):
+                self._inputs.pad(name, unit, unit + 1)
+            for name in ("positions", "tables"):
+                self._inputs.pad(name, unit * self._rows, (unit + 1) * self._rows)
+
+
+@dataclass(slots=True)
+class _Shown:
+    """How much of a row's list of pages a host block holds."""
+
+    pages: list[PageId]
+    count: int = 0
+
+
+@dataclass(slots=True)
+class _Tenant:
+    """The gang that a unit of a host block was last filled for, and what it holds of each row's pages."""
+
+    gang: FrameGang
+    shown: list[_Shown | None]
 
 
 def _fill_drawing(host: dict[str, npt.NDArray[Any]], unit: int, drawing: Drawing) -> None:

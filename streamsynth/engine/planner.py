@@ -130,6 +130,8 @@ class Planner:
 
     def _place(self, gang: Gang, tokens: int, order: Sequence[Gang], stepping: set[int]) -> list[Span] | None:
         """Pages for the gang's next positions, or None and nothing changed but what was preempted for it."""
+        if self._continues(gang):
+            return [self._advance(row, 1) for row in gang.rows]
         entering = not gang.holds_pages
         if entering:
             self._share_prefixes(gang)
@@ -152,9 +154,17 @@ class Planner:
             while len(row.pages) < self._pages(row.computed + count):
                 row.pages.append(next(taken))
             if count:
-                spans.append(Span(row, row.computed, count))
-                row.computed += count
+                spans.append(self._advance(row, count))
         return spans
+
+    def _continues(self, gang: Gang) -> bool:
+        """Each row has one position to compute, and room for it in its last page: so it is in most steps."""
+        return all(row.length - row.computed == 1 and row.computed % self._page_size for row in gang.rows)
+
+    def _advance(self, row: Row, count: int) -> Span:
+        span = Span(row, row.computed, count)
+        row.computed += count
+        return span
 
     def _counts(self, gang: Gang, tokens: int) -> list[int]:
         """How many positions each row computes now: all that are left, within the step's tokens.

@@ -18,7 +18,7 @@ _NUMPY = {torch.int64: np.int64, torch.int32: np.int32, torch.float32: np.float3
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One tensor of a step; `padding` is what it holds where a step has fewer rows than its graph."""
+    """One tensor of a step; `padding` is what it holds at first, and where a step has fewer rows than its graph."""
 
     shape: Sequence[int]
     dtype: torch.dtype = torch.int64
@@ -33,7 +33,8 @@ class StaticInputs:
     """Device tensors by field name in `device`, views of one block of memory.
 
     `begin` gives host arrays to fill, `send` queues their transfer on the current stream. There are two host blocks, so
-    that one can be filled while the other's transfer has yet to run; `begin` waits if neither is free.
+    that one can be filled while the other's transfer has yet to run; `begin` waits if neither is free. The arrays hold
+    what they did the last time but one.
     """
 
     def __init__(self, fields: Mapping[str, Field], device: torch.device) -> None:
@@ -53,23 +54,26 @@ class StaticInputs:
             }
             for host in self._hosts
         ]
+        for arrays in self._arrays:
+            for name, field in fields.items():
+                arrays[name].fill(field.padding)
         self._sent = [torch.cuda.Event() for _ in self._hosts] if cuda else []
-        self._next = 0
+        self.block = 0
 
     def begin(self) -> dict[str, npt.NDArray[Any]]:
-        """Arrays that hold the padding everywhere."""
-        self._next = 1 - self._next
+        self.block = 1 - self.block
         if self._sent:
-            self._sent[self._next].synchronize()
-        arrays = self._arrays[self._next]
-        for name, field in self._fields.items():
-            arrays[name].fill(field.padding)
-        return arrays
+            self._sent[self.block].synchronize()
+        return self._arrays[self.block]
+
+    def pad(self, name: str, start: int, end: int) -> None:
+        """Put the padding back into rows `start` to `end` of the field."""
+        self._arrays[self.block][name][start:end] = self._fields[name].padding
 
     def send(self) -> None:
-        self._block.copy_(self._hosts[self._next], non_blocking=True)
+        self._block.copy_(self._hosts[self.block], non_blocking=True)
         if self._sent:
-            self._sent[self._next].record()
+            self._sent[self.block].record()
 
 
 def _places(fields: Mapping[str, Field]) -> tuple[list[int], int]:
