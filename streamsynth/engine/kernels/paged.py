@@ -72,6 +72,144 @@ def _store(
 
 
 @triton.jit
+def _scan_products(
+    query, keys, values, table, head, begin, end, scale, best, mass, mixed,
+    page_size: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, block_d: tl.constexpr,
+    block_t: tl.constexpr,
+):  # fmt: skip
+    """Go over a context on tensor cores: what was mixed before, and best score and mass of it, go on."""
+    dtype = query.dtype
+    place = tl.arange(0, block_d)
+    valid = place < head_dim
+    for start in range(begin, end, block_t):
+        at = start + tl.arange(0, block_t)
+        inside = at < end
+        page = tl.load(table + at // page_size, mask=inside, other=0).to(tl.int64)
+        slot = (page * page_size + at % page_size) * kv_heads + head
+        key = tl.load(
+            keys + slot[None, :] * head_dim + place[:, None], mask=inside[None, :] & valid[:, None], other=0.0
+        )
+        value_mask = inside[:, None] & valid[None, :]
+        value = tl.load(values + slot[:, None] * head_dim + place[None, :], mask=value_mask, other=0.0)
+        scores = tl.dot(query, key, input_precision="ieee") * scale
+        scores = tl.where(inside[None, :], scores, float("-inf"))
+        higher = tl.maximum(best, tl.max(scores, 1))
+        weights = tl.exp(scores - higher[:, None])
+        fade = tl.exp(best - higher)
+        mass = mass * fade + tl.sum(weights, 1)
+        mixed = mixed * fade[:, None] + tl.dot(weights.to(dtype), value, input_precision="ieee")
+        best = higher
+    return best, mass, mixed
+
+
+@triton.jit
+def _load_float8(
+    keys, values, key_scales, value_scales, table, head, start, end,
+    page_size: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, block_d: tl.constexpr,
+    block_t: tl.constexpr,
+):  # fmt: skip
+    place = tl.arange(0, block_d)
+    at = start + tl.arange(0, block_t)
+    inside = at < end
+    page = tl.load(table + at // page_size, mask=inside, other=0).to(tl.int64)
+    slot = (page * page_size + at % page_size) * kv_heads + head
+    where = slot[:, None] * head_dim + place[None, :]
+    mask = inside[:, None] & (place < head_dim)[None, :]
+    key, value = tl.load(keys + where, mask=mask, other=0.0), tl.load(values + where, mask=mask, other=0.0)
+    key_scale = tl.load(key_scales + slot, mask=inside, other=0.0)
+    return key, value, key_scale, tl.load(value_scales + slot, mask=inside, other=0.0)
+
+
+@triton.jit
+def _mix_float8(query, key, value, key_scale, value_scale, inside, best, mass, mixed):
+    """One query head, and a block of tokens that each keep their own softmax."""
+    scores = tl.where(inside, tl.sum(query[None, :] * key, 1) * key_scale, float("-inf"))
+    higher = tl.maximum(best, scores)
+    finite = tl.where(higher == float("-inf"), 0.0, higher)
+    fade = tl.exp(best - finite)
+    weights = tl.exp(scores - finite)
+    mixed = mixed * fade[:, None] + (weights * value_scale)[:, None] * value
+    return higher, mass * fade + weights, mixed
+
+
+@triton.jit
+def _merge_float8(best, mass, mixed, number: tl.constexpr, member, bests, masses, mixtures):
+    """Put the softmaxes of one query head's tokens together, into row `number` of all heads'."""
+    higher = tl.max(best, 0)
+    fade = tl.exp(best - tl.where(higher == float("-inf"), 0.0, higher))
+    mine = member == number
+    bests = tl.where(mine, higher, bests)
+    masses = tl.where(mine, tl.sum(mass * fade, 0), masses)
+    return bests, masses, tl.where(mine[:, None], tl.sum(mixed * fade[:, None], 0)[None, :], mixtures)
+
+
+@triton.jit
+def _query(q, first_head, number, scale, head_dim: tl.constexpr, block_d: tl.constexpr):
+    place = tl.arange(0, block_d)
+    return (
+        tl.load(q + (first_head + number) * head_dim + place, mask=place < head_dim, other=0.0).to(tl.float32) * scale
+    )
+
+
+@triton.jit
+def _scan_float8(
+    q, keys, values, key_scales, value_scales, table, head, begin, end, scale, best, mass, mixed,
+    page_size: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, group: tl.constexpr,
+    block_g: tl.constexpr, block_d: tl.constexpr, block_t: tl.constexpr,
+):  # fmt: skip
+    """As `_scan_products`, for up to four query heads, without tensor cores: float8 would reach those through shared
+    memory alone. Nothing is added up across threads but a token's score, and the next block is always under way.
+    """
+    q0 = _query(q, head * group, 0, scale, head_dim, block_d)
+    b0 = tl.full((block_t,), float("-inf"), tl.float32)
+    s0 = tl.zeros((block_t,), tl.float32)
+    m0 = tl.zeros((block_t, block_d), tl.float32)
+    q1, b1, s1, m1 = q0, b0, s0, m0
+    q2, b2, s2, m2 = q0, b0, s0, m0
+    q3, b3, s3, m3 = q0, b0, s0, m0
+    if group > 1:
+        q1 = _query(q, head * group, 1, scale, head_dim, block_d)
+    if group > 2:
+        q2 = _query(q, head * group, 2, scale, head_dim, block_d)
+    if group > 3:
+        q3 = _query(q, head * group, 3, scale, head_dim, block_d)
+    key8, value8, key_scale16, value_scale16 = _load_float8(
+        keys, values, key_scales, value_scales, table, head, begin, end,
+        page_size, kv_heads, head_dim, block_d, block_t,
+    )  # fmt: skip
+    for start in range(begin, end, block_t):
+        key, value = key8.to(tl.float32), value8.to(tl.float32)
+        key_scale, value_scale = key_scale16.to(tl.float32), value_scale16.to(tl.float32)
+        inside = start + tl.arange(0, block_t) < end
+        key8, value8, key_scale16, value_scale16 = _load_float8(
+            keys, values, key_scales, value_scales, table, head, start + block_t, end,
+            page_size, kv_heads, head_dim, block_d, block_t,
+        )  # fmt: skip
+        b0, s0, m0 = _mix_float8(q0, key, value, key_scale, value_scale, inside, b0, s0, m0)
+        if group > 1:
+            b1, s1, m1 = _mix_float8(q1, key, value, key_scale, value_scale, inside, b1, s1, m1)
+        if group > 2:
+            b2, s2, m2 = _mix_float8(q2, key, value, key_scale, value_scale, inside, b2, s2, m2)
+        if group > 3:
+            b3, s3, m3 = _mix_float8(q3, key, value, key_scale, value_scale, inside, b3, s3, m3)
+    member = tl.arange(0, block_g)
+    bests = tl.full((block_g,), float("-inf"), tl.float32)
+    masses = tl.zeros((block_g,), tl.float32)
+    mixtures = tl.zeros((block_g, block_d), tl.float32)
+    bests, masses, mixtures = _merge_float8(b0, s0, m0, 0, member, bests, masses, mixtures)
+    if group > 1:
+        bests, masses, mixtures = _merge_float8(b1, s1, m1, 1, member, bests, masses, mixtures)
+    if group > 2:
+        bests, masses, mixtures = _merge_float8(b2, s2, m2, 2, member, bests, masses, mixtures)
+    if group > 3:
+        bests, masses, mixtures = _merge_float8(b3, s3, m3, 3, member, bests, masses, mixtures)
+    higher = tl.maximum(best, bests)
+    finite = tl.where(higher == float("-inf"), 0.0, higher)
+    before, after = tl.exp(best - finite), tl.exp(bests - finite)
+    return higher, mass * before + masses * after, mixed * before[:, None] + mixtures * after[:, None]
+
+
+@triton.jit
 def _attend(
     q,
     k,
@@ -109,16 +247,13 @@ def _attend(
     place = tl.arange(0, block_d)
     valid = place < head_dim
     member = tl.arange(0, block_g)
-    # Every float8 number is a float16 one, and the conversion is one instruction.
-    narrow: tl.constexpr = quantised and q.dtype.element_ty.primitive_bitwidth == 16
-    dtype: tl.constexpr = tl.float16 if narrow else q.dtype.element_ty
     position = tl.load(positions + token)
     table = tables + tl.load(owners + token) * table_stride
     wait_for_previous(overlap)
 
     query_at = (head * group + member)[:, None] * head_dim + place[None, :]
     query_valid = (member < group)[:, None] & valid[None, :]
-    query = tl.load(q + token * token_stride + query_at, mask=query_valid, other=0.0).to(dtype)
+    query = tl.load(q + token * token_stride + query_at, mask=query_valid, other=0.0)
     best = tl.full((block_g,), float("-inf"), tl.float32)
     mass = tl.zeros((block_g,), tl.float32)
     mixed = tl.zeros((block_g, block_d), tl.float32)
@@ -141,35 +276,16 @@ def _attend(
     share = tl.cdiv(blocks, splits) * block_t
     begin = split * share
     end = tl.minimum(begin + share, length)
-    for start in range(begin, end, block_t):
-        at = start + tl.arange(0, block_t)
-        inside = at < end
-        page = tl.load(table + at // page_size, mask=inside, other=0).to(tl.int64)
-        slot = (page * page_size + at % page_size) * kv_heads + head
-        key = tl.load(
-            keys + slot[None, :] * head_dim + place[:, None], mask=inside[None, :] & valid[:, None], other=0.0
-        )
-        value = tl.load(
-            values + slot[:, None] * head_dim + place[None, :], mask=inside[:, None] & valid[None, :], other=0.0
-        )
-        scores = tl.dot(query, key.to(dtype), input_precision="ieee") * scale
-        if quantised:
-            scores *= tl.load(key_scales + slot, mask=inside, other=0.0).to(tl.float32)[None, :]
-        scores = tl.where(inside[None, :], scores, float("-inf"))
-        higher = tl.maximum(best, tl.max(scores, 1))
-        weights = tl.exp(scores - higher[:, None])
-        fade = tl.exp(best - higher)
-        mass = mass * fade + tl.sum(weights, 1)
-        if quantised:
-            # Relative to the largest, so that float16 holds the weights.
-            factors = tl.load(value_scales + slot, mask=inside, other=0.0).to(tl.float32)
-            largest = tl.max(factors, 0)
-            weights *= (factors / largest)[None, :]
-            mixed = mixed * fade[:, None]
-            mixed += tl.dot(weights.to(dtype), value.to(dtype), input_precision="ieee") * largest
-        else:
-            mixed = mixed * fade[:, None] + tl.dot(weights.to(dtype), value.to(dtype), input_precision="ieee")
-        best = higher
+    if quantised:
+        best, mass, mixed = _scan_float8(
+            q + token * token_stride, keys, values, key_scales, value_scales, table, head, begin, end, scale,
+            best, mass, mixed, page_size, kv_heads, head_dim, group, block_g, block_d, block_t,
+        )  # fmt: skip
+    else:
+        best, mass, mixed = _scan_products(
+            query, keys, values, table, head, begin, end, scale, best, mass, mixed,
+            page_size, kv_heads, head_dim, block_d, block_t,
+        )  # fmt: skip
 
     last = True
     if splits > 1:
@@ -253,18 +369,25 @@ class _KernelAttention:
         kernels, memory = self._kernels, self._memory
         tokens, heads, head_dim = q.shape
         kv_heads = k.shape[1]
+        if memory.quantised and heads > 4 * kv_heads:
+            raise ValueError(
+                f"float8 pages serve up to 4 query heads for each of keys and values, not {heads // kv_heads}"
+            )
         keys, values = memory.keys[layer], memory.values[layer]
         key_scales = value_scales = keys
         quantised = memory.key_scales is not None and memory.value_scales is not None
         if memory.key_scales is not None and memory.value_scales is not None:
             keys, values = keys.view(torch.float8_e4m3fn), values.view(torch.float8_e4m3fn)
             key_scales, value_scales = memory.key_scales[layer], memory.value_scales[layer]
+        block_d = max(16, triton.next_power_of_2(head_dim))
+        # Tensor cores take 16 rows.
+        block_g = max(1 if quantised else 16, triton.next_power_of_2(heads // kv_heads))
         pages = (keys, values, key_scales, value_scales, self._tables, self._owners, self.positions)
         shape = {
             "page_size": memory.page_size,
             "kv_heads": kv_heads,
             "head_dim": head_dim,
-            "block_d": max(16, triton.next_power_of_2(head_dim)),
+            "block_d": block_d,
             "quantised": quantised,
             "overlap": kernels.overlap,
             **({"launch_pdl": True} if kernels.overlap else {}),
@@ -286,8 +409,8 @@ class _KernelAttention:
             self._tables.stride(0),
             head_dim**-0.5,
             group=heads // kv_heads,
-            block_g=max(16, triton.next_power_of_2(heads // kv_heads)),
-            block_t=kernels.block_t or (64 if quantised else 128),
+            block_g=block_g,
+            block_t=kernels.block_t or (max(8, 2048 // block_d) if quantised else 128),
             splits=splits,
             alone=self._alone,
             **shape,

@@ -3,8 +3,7 @@
 Few rows make a product a matter of reading the weights once. One or two are summed without tensor cores, and normed on
 the way. More are padded to a tile of tensor cores: there the norm is split. Whoever writes x also writes x times the
 norm's weight and the squares of x, added up over a tile; the product is scaled at its end. Where the columns are too
-few to occupy the chip, the inner dimension is split, and the last program of a tile to arrive adds the parts up in a
-fixed order.
+few to occupy the chip, the inner dimension is split, and a second kernel adds the parts up.
 """
 
 from __future__ import annotations
@@ -242,7 +241,6 @@ def _many(
     next_scaled,
     next_squares,
     partial,
-    arrivals,
     rows,
     x_stride,
     out_stride,
@@ -288,7 +286,6 @@ def _many(
         part = tl.arange(0, block_parts)
         squares_at = squares + part[:, None] * squares_stride + m[None, :] * squares_step
         sums = tl.load(squares_at, mask=(part < parts)[:, None] & row_valid[None, :], other=0.0)
-        factor = tl.rsqrt(tl.sum(sums, 0) / k + eps)[:, None]
     inner = tl.arange(0, block_k)
     total = tl.zeros((block_m, block_n), tl.float32)
     pair_total = tl.zeros((block_m, block_n), tl.float32)
@@ -303,21 +300,11 @@ def _many(
             pair_weights = tl.load(w + second[None, :] * k + at[:, None], mask=mask, other=0.0)
             pair_total = tl.dot(values, pair_weights, pair_total, input_precision="ieee")
     mask = row_valid[:, None] & valid[None, :]
-    last = True
     if splits > 1:
-        mine = partial + m[:, None] * n + place[None, :]
-        tl.store(mine + tl.program_id(1) * rows * n, total, mask=mask)
-        # All of this program's parts are written before its arrival is counted.
-        tl.debug_barrier()
-        counter = arrivals + tl.program_id(2) * tl.num_programs(0) + tile
-        last = tl.atomic_add(counter, 1, sem="acq_rel") == splits - 1
-        if last:
-            total = tl.zeros((block_m, block_n), tl.float32)
-            for split in tl.static_range(splits):
-                total += tl.load(mine + split * rows * n, mask=mask, other=0.0, cache_modifier=".cg")
-            tl.store(counter, 0)
-    if last:
+        tl.store(partial + (tl.program_id(1) * rows + m[:, None]) * n + place[None, :], total, mask=mask)
+    else:
         if block_parts > 0:
+            factor = tl.rsqrt(tl.sum(sums, 0) / k + eps)[:, None]
             total *= factor
             pair_total *= factor
         _finish(
@@ -325,6 +312,36 @@ def _many(
             next_norm, next_scaled, next_squares, tile, rows, out_stride, residual_stride,
             n, form, head_dim, turned_heads, prepares,
         )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _add_up(
+    partial,
+    x,
+    norm,
+    scaled,
+    squares,
+    rows,
+    n: tl.constexpr,
+    splits: tl.constexpr,
+    block_n: tl.constexpr,
+    overlap: tl.constexpr,
+):
+    """Add the parts of a split product to x (rows, n), and begin the norm that follows."""
+    let_next_start(overlap)
+    row = tl.program_id(0)
+    at = tl.arange(0, block_n)
+    inside = at < n
+    weight = tl.load(norm + at, mask=inside, other=0.0).to(tl.float32)
+    wait_for_previous(overlap)
+    total = tl.load(x + row * n + at, mask=inside, other=0.0).to(tl.float32)
+    for split in tl.static_range(splits):
+        total += tl.load(partial + (split * rows + row) * n + at, mask=inside, other=0.0)
+    summed = total.to(x.dtype.element_ty)
+    tl.store(x + row * n + at, summed, mask=inside)
+    wide = summed.to(tl.float32)
+    tl.store(scaled + row * n + at, (wide * weight).to(scaled.dtype.element_ty), mask=inside)
+    tl.store(squares + row, tl.sum(wide * wide, 0))
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -386,7 +403,7 @@ class Products:
         self.tilings: dict[tuple[Form, int, int, int], Tiling] = {}
         """By form, n, k and `tile_rows`."""
         self._partial = torch.empty(scratch_bytes // 4, dtype=torch.float32, device=device)
-        self._arrivals = torch.zeros(4096, dtype=torch.int32, device=device)
+        self._nothing = torch.zeros(16, dtype=torch.int64, device=device)
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Normed:
         """Begin an RMS norm of x (rows, k)."""
@@ -427,10 +444,14 @@ class Products:
         if len(x) <= FEW:
             self._run(x, weight, residual, Form.RESIDUAL, n, residual=residual)
             return Normed(residual, norm, eps)
-        parts = triton.cdiv(n, self._tiling(Form.RESIDUAL, len(x), n, x.shape[1]).columns)
-        squares = torch.empty((parts, len(x)), dtype=torch.float32, device=x.device)
+        rows, tiling = len(x), self._tiling(Form.RESIDUAL, len(x), n, x.shape[1])
+        parts = triton.cdiv(n, tiling.columns) if tiling.splits == 1 else 1
+        squares = torch.empty((parts, rows), dtype=torch.float32, device=x.device)
         following = Normed(residual, norm, eps, torch.empty_like(residual), squares)
         self._run(x, weight, residual, Form.RESIDUAL, n, residual=residual, following=following)
+        if tiling.splits > 1:
+            shape = {"n": n, "splits": tiling.splits, "block_n": triton.next_power_of_2(n), "overlap": self.overlap}
+            _add_up[(rows,)](self._partial, residual, norm, following.scaled, squares, rows, **shape, **self._launch(4))
         return following
 
     def _tiling(self, form: Form, rows: int, n: int, k: int) -> Tiling:
@@ -455,6 +476,8 @@ class Products:
         x = _rows_of(given)
         rows, k = x.shape
         tiling = self._tiling(form, rows, n, k)
+        assert tiling.splits == 1 or form is Form.RESIDUAL
+        assert tiling.splits * rows * n <= self._partial.numel()
         head_dim = turn.head_dim if turn is not None else 2
         tiles = triton.cdiv(n, tiling.columns)
         if turn is not None:
@@ -462,7 +485,7 @@ class Products:
         aligned = k * weight.itemsize % 16 == 0
         around = (
             residual if residual is not None else x,
-            turn.positions if turn is not None else self._arrivals,
+            turn.positions if turn is not None else self._nothing,
             turn.cos if turn is not None else x,
             turn.sin if turn is not None else x,
         )
@@ -501,7 +524,6 @@ class Products:
             *around,
             *((following.weight, following.scaled, following.squares) if following is not None else (x, x, x)),
             self._partial,
-            self._arrivals,
             *strides,
             parts,
             eps,
@@ -517,22 +539,22 @@ def _rows_of(given: Normed | Tensor) -> Tensor:
 
 
 def tile_rows(rows: int) -> int:
-    """Rows of a tile: those of `_few` as they are, else a power of two from 16 to 64."""
-    return rows if rows <= FEW else min(64, max(16, triton.next_power_of_2(rows)))
+    """Rows of a tile: those of `_few` as they are, else the 64 of a warp group's product, also where they are fewer."""
+    return rows if rows <= FEW else 64
 
 
 def choose_tiling(form: Form, rows: int, n: int, k: int) -> Tiling:
     """Tilings that measured well on an H200 (docs/benchmarks.md)."""
     block_m = tile_rows(rows)
-    paired = form in (Form.GATED, Form.ROTARY)
     if block_m <= FEW:
-        return Tiling(block_m, 4 if not paired else 2, min(1024, triton.next_power_of_2(k)))
+        inner = min(1024, triton.next_power_of_2(k))
+        if form is Form.GATED:
+            return Tiling(block_m, 8 if k <= 1024 else 4, inner, warps=8 if k <= 1024 else 4)
+        return Tiling(block_m, 2 if form is Form.ROTARY else 4, inner)
     inner = min(128, max(16, triton.next_power_of_2(k)))
     if form is Form.GATED:
-        return Tiling(block_m, 64 if n >= 4096 else 16, inner, stages=4)
-    splits = 1
-    if form is Form.RESIDUAL:
-        splits = 4 if k >= 4096 else 2 if k >= 2048 else 1
-    return Tiling(
-        block_m, 32 if splits > 1 else 16, inner, splits=max(1, splits // triton.cdiv(rows, block_m)), stages=4
-    )
+        wide = n >= 4096 and k >= 2048
+        return Tiling(block_m, 64 if wide else 32 if n >= 4096 else 16, inner, stages=4 if wide else 3)
+    if form is Form.RESIDUAL and k >= 4096 and rows <= block_m:
+        return Tiling(block_m, 64, inner, splits=8 if n <= 1024 else 4, warps=8, stages=3)
+    return Tiling(block_m, 16, inner, stages=8)
