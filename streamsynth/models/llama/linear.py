@@ -30,6 +30,16 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return out if bias is None else out.add_(bias)
 
 
+def add_product(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Add to `out` (rows, outputs), in place, what `product` returns."""
+    if x.dtype is torch.float32 and bias is None:
+        out.addmm_(x, weight.t())
+    elif x.dtype is torch.bfloat16 and len(x) == 1 and bias is None:
+        out[0].addmv_(weight, x[0])
+    else:
+        out.add_(product(x, weight, bias))
+
+
 def input_major(weight: Tensor) -> Tensor:
     """The same (..., outputs, inputs) matrix, laid out input by input where products with few rows are faster so.
 

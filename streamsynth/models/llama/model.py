@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from streamsynth.engine.attention import DenseAttention
 from streamsynth.engine.sampler import SamplingBatch, guide, sample
 from streamsynth.models.llama.config import LlamaConfig
+from streamsynth.models.llama.lean import LeanDecoder, lean
 from streamsynth.models.llama.linear import Linear, input_major, order_weights, product
 from streamsynth.models.llama.modules import Attention, Decoder
 
@@ -20,6 +21,7 @@ class LlamaModel(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.decoder.hidden_size)
         self.decoder = Decoder(config.decoder)
         self.head = None if config.tied else Linear(config.decoder.hidden_size, config.vocab_size, bias=False)
+        self._lean: LeanDecoder | None = None
 
     @property
     def width(self) -> int:
@@ -36,13 +38,14 @@ class LlamaModel(nn.Module):
             # Read whole for every token as the head, but only in single rows as the embedding.
             self.embedding.weight.data = input_major(self.embedding.weight.data)
         self.decoder.fill_tables()
+        self._lean = lean(self.decoder)
 
     def embed(self, inputs: Tensor) -> Tensor:
         """(tokens, 1) int64 to (tokens, hidden)."""
         return self.embedding(inputs[:, 0])
 
     def trunk(self, x: Tensor, attention: Attention) -> Tensor:
-        return self.decoder(x, attention)
+        return (self._lean or self.decoder)(x, attention)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(tokens, hidden) to (tokens, vocabulary)."""

@@ -34,15 +34,22 @@ class RmsNorm(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(size))
         self.eps = eps
-        self._eps = torch.tensor(eps, device="cpu")
+        self.eps_scalar = torch.tensor(eps, device="cpu")
 
     def forward(self, x: Tensor) -> Tensor:
         if x.is_cuda:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        # On the CPU torch has no kernel for this norm: written out like this it takes the fewest operations.
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
-        scale = torch.addcmul(self._eps, length, length, value=1.0 / x.shape[-1]).rsqrt_()
-        return (x * scale).mul_(self.weight).to(x.dtype)
+        return normalise(x, self.weight, self.eps_scalar)
+
+
+def normalise(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
+    """Divide by the root of the mean square over the last dimension: on the CPU, where torch has no kernel for this.
+
+    Written out like this it takes the fewest operations. `eps` is a scalar tensor.
+    """
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    scale = torch.addcmul(eps, length, length, value=1.0 / x.shape[-1]).rsqrt_()
+    return (x * scale).mul_(weight).to(x.dtype)
 
 
 def rotary_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None = None) -> Tensor:
