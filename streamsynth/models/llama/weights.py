@@ -130,23 +130,19 @@ class _Read(Mapping[str, Tensor]):
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder: of `model.safetensors`, or of the shards that its index names; blocking.
-
-    Raises START_FAILED for a file that is not there, or a tensor that is not where the index says.
-    """
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return _load(folder / "model.safetensors")
-    places: dict[str, str] = json.loads(index.read_text())["weight_map"]
+    """All tensors of a folder; blocking. Raises START_FAILED for a file that is not there."""
     tensors: dict[str, Tensor] = {}
-    for shard in sorted(set(places.values())):
-        tensors |= _load(folder / shard)
-    if lost := sorted(places.keys() - tensors.keys()):
-        raise StreamSynthError(ErrorCode.START_FAILED, f"{folder}: missing {', '.join(lost[:5])}")
+    for path in checkpoint_files(folder):
+        tensors |= load_file(path)
     return tensors
 
 
-def _load(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise StreamSynthError(ErrorCode.START_FAILED, f"{path.parent}: no {path.name}")
-    return load_file(path)
+def checkpoint_files(folder: Path) -> list[Path]:
+    """`model.safetensors`, or the shards that its index names; raises START_FAILED if one is not there."""
+    index = folder / "model.safetensors.index.json"
+    names = ["model.safetensors"]
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    if lost := [name for name in names if not (folder / name).is_file()]:
+        raise StreamSynthError(ErrorCode.START_FAILED, f"{folder}: no {', '.join(lost[:5])}")
+    return [folder / name for name in names]
