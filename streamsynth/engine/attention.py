@@ -1,4 +1,4 @@
-"""Attention for the rows of one step, over pages or over a small dense cache: `models.llama.modules.Attention`.
+"""Attention for the rows of one step, over pages or over a small dense cache.
 
 Here is what runs everywhere, scaled-dot-product attention over gathered pages: the oracle of faster kernels.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,19 @@ from torch import Tensor
 
 from streamsynth.engine.kv import fp8
 from streamsynth.engine.kv.pages import NULL_PAGE, PageId
+
+
+class Attention(Protocol):
+    """What a model's forward pass needs from the engine.
+
+    `positions` (tokens,) int64 are rotary positions. `attend` stores keys and values of one layer and returns causal
+    attention of each token over its own row: q (tokens, heads, head_dim), k and v (tokens, kv_heads, head_dim) to
+    (tokens, heads, head_dim).
+    """
+
+    positions: Tensor
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
 
 
 class DenseAttention:

@@ -9,13 +9,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from streamsynth.engine.attention import DenseAttention, PagedAttention, PageMemory, RowSpan
+from streamsynth.engine.attention import Attention, DenseAttention, PagedAttention, PageMemory, RowSpan
 from streamsynth.engine.kv.pages import ROOT_KEY, PrefixKey, prefix_key
 from streamsynth.engine.logits import MOST_LOGPROBS, LogitControls, LogProbs
 from streamsynth.engine.planner import Gang, Plan, Row
 from streamsynth.engine.sampler import SamplingBatch, SamplingParams
 from streamsynth.errors import invalid_value
-from streamsynth.models.llama.modules import Attention
 
 
 class FrameModel(Protocol):

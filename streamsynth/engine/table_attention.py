@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from streamsynth.engine.attention import PageMemory
-from streamsynth.models.llama.modules import Attention
+from streamsynth.engine.attention import Attention, PageMemory
 
 
 class TableAttentionType(Protocol):

@@ -11,10 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from streamsynth.engine.attention import PageMemory
+from streamsynth.engine.attention import Attention, PageMemory
 from streamsynth.engine.kernels.launching import let_next_start, wait_for_previous
 from streamsynth.engine.kv.fp8 import LARGEST, SMALLEST_SCALE
-from streamsynth.models.llama.modules import Attention
 
 _LARGEST = tl.constexpr(LARGEST)
 _SMALLEST_SCALE = tl.constexpr(SMALLEST_SCALE)

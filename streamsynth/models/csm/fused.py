@@ -5,15 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from streamsynth.engine.attention import DenseAttention
-from streamsynth.engine.fused import FusedDecoder
+from streamsynth.engine.attention import Attention, DenseAttention
 from streamsynth.engine.kernels.dense import DenseKernel
 from streamsynth.engine.kernels.embedding import embed_positions
 from streamsynth.engine.kernels.product import FEW, Normed, Products
 from streamsynth.engine.kernels.sampling import sample_codebook
 from streamsynth.engine.sampler import SamplingBatch
 from streamsynth.models.csm.model import CsmTalker
-from streamsynth.models.llama.modules import Attention
+from streamsynth.models.llama.fused import FusedDecoder
 
 
 class FusedCsm:

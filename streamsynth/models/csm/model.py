@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from streamsynth.engine.attention import DenseAttention
+from streamsynth.engine.attention import Attention, DenseAttention
 from streamsynth.engine.sampler import SamplingBatch, guide, sample
 from streamsynth.models.csm.config import CsmConfig
 from streamsynth.models.llama.linear import Linear, product
-from streamsynth.models.llama.modules import Attention, Decoder
+from streamsynth.models.llama.modules import Decoder
 
 Cache = TypeVar("Cache", bound=DenseAttention)
 

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from streamsynth.engine.attention import Attention
 from streamsynth.models.llama.linear import Linear, add_product, product
-from streamsynth.models.llama.modules import Attention, Decoder, Layer, RmsNorm, normalise
+from streamsynth.models.llama.modules import Decoder, Layer, RmsNorm, normalise
 
 
 def lean(decoder: Decoder) -> LeanDecoder | None:

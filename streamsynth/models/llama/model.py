@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from streamsynth.engine.attention import DenseAttention
+from streamsynth.engine.attention import Attention, DenseAttention
 from streamsynth.engine.sampler import SamplingBatch, guide, sample
 from streamsynth.models.llama.config import LlamaConfig
 from streamsynth.models.llama.lean import LeanDecoder, lean
 from streamsynth.models.llama.linear import Linear, input_major, order_weights, product
-from streamsynth.models.llama.modules import Attention, Decoder
+from streamsynth.models.llama.modules import Decoder
 
 
 class LlamaModel(nn.Module):

@@ -6,27 +6,14 @@ Tokens of all rows lie side by side in one (tokens, hidden) matrix, whichever ro
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from streamsynth.engine.attention import Attention
 from streamsynth.models.llama.config import DecoderConfig, RopeScaling
 from streamsynth.models.llama.linear import Linear
-
-
-class Attention(Protocol):
-    """What a forward pass needs from the engine.
-
-    `positions` (tokens,) int64 are rotary positions. `attend` stores keys and values of one layer and returns causal
-    attention of each token over its own row: q (tokens, heads, head_dim), k and v (tokens, kv_heads, head_dim) to
-    (tokens, heads, head_dim).
-    """
-
-    positions: Tensor
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
 
 
 class RmsNorm(nn.Module):

@@ -9,8 +9,9 @@ from typing import cast
 
 from torch import Tensor
 
+from streamsynth.engine.attention import Attention
 from streamsynth.engine.kernels.product import Normed, Products, Turn
-from streamsynth.models.llama.modules import Attention, Decoder, Layer, RmsNorm
+from streamsynth.models.llama.modules import Decoder, Layer, RmsNorm
 
 
 def can_fuse(decoder: Decoder) -> bool:
