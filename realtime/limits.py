@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from streamsynth.config.deployment import Deployment
 from streamsynth.errors import invalid_value
-from streamsynth.speech import MAX_TEXT_CHARACTERS
+from streamsynth.speech import MAX_TEXT_CHARACTERS, SpeechTraits
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -76,12 +76,24 @@ class Limits:
 def model_limits(deployment: Deployment) -> dict[str, float]:
     """Name and value of each limit that a model's deployment sets, as clients see them."""
     stage = deployment.stages[deployment.pipeline.output]
+    traits = deployment.pipeline.traits
+    if isinstance(traits, SpeechTraits):
+        own: dict[str, float] = {
+            "max_new_tokens": traits.max_new_tokens,
+            "max_audio_s": traits.max_audio_seconds,
+            "running_utterances": stage.max_num_seqs,
+            "queued_utterances": stage.max_queued,
+        }
+    else:
+        own = {
+            "prompt_characters": traits.max_prompt_characters,
+            "max_frames": traits.max_frames,
+            "running_videos": stage.max_num_seqs,
+            "queued_videos": stage.max_queued,
+        }
     return {
-        "max_new_tokens": deployment.pipeline.speech.max_new_tokens,
-        "max_audio_s": deployment.pipeline.speech.max_audio_seconds,
+        **own,
         "lead_s": stage.lead_seconds,
         "stalled_engine_s": stage.stall_timeout_s,
-        "running_utterances": stage.max_num_seqs,
-        "queued_utterances": stage.max_queued,
         "queue_wait_s": stage.queue_timeout_s,
     }

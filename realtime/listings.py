@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
@@ -15,27 +14,31 @@ from streamsynth.observe.metrics import CONTENT_TYPE
 from streamsynth.realtime.fields import HINTS
 from streamsynth.realtime.keys import DRAINING, LIMITS, METRICS, MODEL_LIMITS, RUNTIME
 from streamsynth.realtime.names import MODEL_ALIASES, resolve_model, voice_aliases
+from streamsynth.runtime import Runtime
+from streamsynth.speech import SpeechTraits
+from streamsynth.video import VideoTraits
 
 _STARTED = int(time.time())
 
 
 async def list_models(request: web.Request) -> web.Response:
     """OpenAI's list; an alias says which model it means."""
-    return web.json_response({"object": "list", "data": _models(request.app[RUNTIME].models)})
+    return web.json_response({"object": "list", "data": _models(request.app[RUNTIME])})
 
 
 async def show_model(request: web.Request) -> web.Response:
     name = request.match_info["model"]
-    for model in _models(request.app[RUNTIME].models):
+    runtime = request.app[RUNTIME]
+    for model in _models(runtime):
         if model["id"] == name:
             return web.json_response(model)
-    resolve_model(name, request.app[RUNTIME].models)  # raises, unless it is a dated alias
-    return web.json_response(_model(name, alias_of=next(iter(request.app[RUNTIME].models))))
+    alias_of = resolve_model(name, runtime.speech_models)  # raises, unless it is a dated alias
+    return web.json_response(_model(name, alias_of=alias_of))
 
 
 async def list_voices(request: web.Request) -> web.Response:
     """The voices of `?model=` or of the default model, then the names of other systems that mean one of them."""
-    models = request.app[RUNTIME].models
+    models = request.app[RUNTIME].speech_models
     for name in request.query:
         if name != "model":
             raise StreamSynthError(ErrorCode.UNKNOWN_FIELD, "this path takes no query but model", param=name[:60])
@@ -83,10 +86,12 @@ async def metrics(request: web.Request) -> web.Response:
     return web.Response(body=request.app[METRICS].render(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def _models(models: Mapping[str, Pipeline]) -> list[dict[str, Any]]:
-    default = next(iter(models))
-    aliases = [_model(name, alias_of=default) for name in MODEL_ALIASES if name not in models]
-    return [_model(name) for name in models] + aliases
+def _models(runtime: Runtime) -> list[dict[str, Any]]:
+    models = [_model(name) for name in runtime.models]
+    if not runtime.speech_models:
+        return models
+    default = resolve_model(None, runtime.speech_models)
+    return models + [_model(name, alias_of=default) for name in MODEL_ALIASES if name not in runtime.models]
 
 
 def _model(name: str, *, alias_of: str | None = None) -> dict[str, Any]:
@@ -95,9 +100,27 @@ def _model(name: str, *, alias_of: str | None = None) -> dict[str, Any]:
 
 
 def _traits(model: Pipeline) -> dict[str, Any]:
-    speech = model.speech
+    traits = model.traits
+    described = _speech(traits) if isinstance(traits, SpeechTraits) else _video(traits)
+    return {"description": model.description, **described}
+
+
+def _video(video: VideoTraits) -> dict[str, Any]:
     return {
-        "description": model.description,
+        "kind": "video",
+        "sizes": [{"width": size.width, "height": size.height} for size in video.sizes],
+        "fps": video.fps,
+        "chunk_frames": video.chunk_frames,
+        "first_chunk_frames": video.first_chunk_frames,
+        "interactions": sorted(video.interactions),
+        "default_transition_chunks": video.default_transition_chunks,
+        "negative_prompt": video.negative_prompt,
+    }
+
+
+def _speech(speech: SpeechTraits) -> dict[str, Any]:
+    return {
+        "kind": "speech",
         "sample_rate": speech.sample_rate,
         "speed": list(speech.speed),
         "token": speech.token,

@@ -18,8 +18,11 @@ OPENAI_VOICES = (
 
 
 def resolve_model(name: object, models: Mapping[str, Pipeline]) -> str:
-    """The model that a request means: the default one for an absent name or an alias. Raises `model_not_found`."""
-    default = next(iter(models))
+    """The model that a request for speech means: the default one for an absent name or an alias. `models` are those
+    that speak. Raises `model_not_found`."""
+    default = next(iter(models), None)
+    if default is None:
+        raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, "no model of this server speaks", param="model")
     if name is None:
         return default
     if not isinstance(name, str):

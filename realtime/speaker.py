@@ -10,6 +10,7 @@ from time import monotonic
 
 from streamsynth.codecs import EncodingLane
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.flows import SpeechFlow
 from streamsynth.observe.metrics import Metrics
 from streamsynth.realtime.admission import Admission
 from streamsynth.realtime.auth import Caller
@@ -17,7 +18,7 @@ from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.session_config import SessionSettings
 from streamsynth.realtime.speech_audio import UtteranceAudio
 from streamsynth.realtime.speech_session import SpeechSession
-from streamsynth.runtime import Runtime, SpeechFlow
+from streamsynth.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 

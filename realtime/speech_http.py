@@ -14,13 +14,13 @@ from aiohttp import web
 
 from streamsynth.codecs import CONTENT_TYPES, EncodingQueue, open_encoder
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.flows import Outcome, SpeechFlow
 from streamsynth.observe.metrics import Metrics, Surface, UtteranceMeter
 from streamsynth.realtime.http_errors import error_object
 from streamsynth.realtime.http_writer import AudioWriter, break_off
 from streamsynth.realtime.keys import ADMISSION, CALLER, DRAINING, LIMITS, METRICS, REQUEST_ID, RUNTIME
 from streamsynth.realtime.speech_body import Delivery, SpeechBody, parse_speech_body, read_body
 from streamsynth.realtime.spoken_bytes import Piece, SpokenBytes
-from streamsynth.runtime import Outcome, SpeechFlow
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ async def create_speech(request: web.Request) -> web.StreamResponse:
     app = request.app
     limits, draining = app[LIMITS], app[DRAINING]
     draining.refuse_if_begun()
-    body = parse_speech_body(await read_body(request, limits), app[RUNTIME].models, limits)
+    body = parse_speech_body(await read_body(request, limits), app[RUNTIME].speech_models, limits)
     logger.info("speech request %s: model=%s", request[REQUEST_ID], body.settings.model)
     task = asyncio.current_task()
     assert task is not None

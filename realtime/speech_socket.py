@@ -62,7 +62,7 @@ class SpeechConnection:
         self._id = request[REQUEST_ID]
         self._websocket = websocket
         self._transport = transport
-        parse_config = partial(parse_session_config, models=app[RUNTIME].models)
+        parse_config = partial(parse_session_config, models=app[RUNTIME].speech_models)
         observer = _SocketObserver(app[METRICS])
         self._session = SpeechSession(parse_config, self._limits, app[MODEL_LIMITS], observer, now)
         self._outbound = Outbound(

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from streamsynth.codecs import EncodingQueue
 from streamsynth.errors import ErrorCode, StreamSynthError
-from streamsynth.runtime import Outcome, SpeechFlow
+from streamsynth.flows import Outcome, SpeechFlow
 
 _SAMPLE_BYTES = 2
 

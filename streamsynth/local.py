@@ -10,11 +10,12 @@ import numpy as np
 
 from streamsynth.codecs import AudioFormat
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.flows import Outcome, SpeechFlow
 from streamsynth.graph.edge import EndOfEdge
 from streamsynth.graph.flow import Status
 from streamsynth.realtime.fields import SpeechSettings, parse_speech_fields
 from streamsynth.realtime.utterance import is_speakable
-from streamsynth.runtime import Outcome, Runtime, SpeechFlow
+from streamsynth.runtime import Runtime
 from streamsynth.speech import MAX_TEXT_CHARACTERS, AudioChunk
 
 _SESSION_FIELDS = frozenset({"split_granularity"})
@@ -83,7 +84,7 @@ class LocalConnection:
 
     def _parse(self, fields: Mapping[str, object]) -> SpeechSettings:
         return parse_speech_fields(
-            fields, self._runtime.models, default_format=AudioFormat.PCM, allowed=_SESSION_FIELDS
+            fields, self._runtime.speech_models, default_format=AudioFormat.PCM, allowed=_SESSION_FIELDS
         )
 
 

@@ -13,13 +13,13 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
+from streamsynth.flows import Outcome
 from streamsynth.graph.flow import Status
 from streamsynth.realtime import speech_messages as wire
 from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.settings import is_loopback
 from streamsynth.remote_errors import closed_connection, connection_failed, known_code, refused_handshake
 from streamsynth.remote_utterance import RemoteUtterance
-from streamsynth.runtime import Outcome
 
 ROUTE = "/v1/audio/speech/stream"
 MAX_UNREAD_NS = 5_000_000_000

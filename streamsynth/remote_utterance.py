@@ -9,9 +9,9 @@ from typing import Protocol
 import numpy as np
 
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.flows import Outcome
 from streamsynth.graph.edge import EndOfEdge
 from streamsynth.graph.flow import Status
-from streamsynth.runtime import Outcome
 from streamsynth.speech import AudioChunk
 
 _FULL_SCALE = np.float32(32768)
@@ -128,7 +128,7 @@ class RemoteUtterance:
         error = None
         if status is Status.FAILED:
             error = self._error or StreamSynthError(ErrorCode.INTERNAL_ERROR, "the server did not say what failed")
-        self.finish(Outcome(status=status, finish_reason=finish_reason, error=error, samples=self._samples))
+        self.finish(Outcome(status=status, finish_reason=finish_reason, error=error, units=self._samples))
 
     def finish(self, outcome: Outcome) -> None:
         """The one terminal event; what was received before it can still be read."""
@@ -140,7 +140,7 @@ class RemoteUtterance:
         """The session is closed: end as cancelled, without a word to the server."""
         self._cancelled = True
         self._drop_unread()
-        self.finish(Outcome(status=Status.CANCELLED, samples=self._samples))
+        self.finish(Outcome(status=Status.CANCELLED, units=self._samples))
 
     def _put(self, chunk: AudioChunk) -> None:
         if not self._cancelled:

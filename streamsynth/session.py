@@ -13,7 +13,7 @@ from streamsynth.graph.flow import Status
 from streamsynth.speech import AudioChunk, Granularity
 
 if TYPE_CHECKING:
-    from streamsynth.runtime import Outcome
+    from streamsynth.flows import Outcome
 
 MAX_UTTERANCES = 64
 """How many utterances of a session may be unfinished, or finished and looked at by nobody."""

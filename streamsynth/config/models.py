@@ -9,6 +9,8 @@ import typer
 
 from streamsynth.config.pipeline import Pipeline
 from streamsynth.config.registry import find_pipeline, pipelines
+from streamsynth.speech import SpeechTraits
+from streamsynth.video import VideoTraits
 
 app = typer.Typer(add_completion=False)
 
@@ -24,27 +26,46 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="One JSON list i
 
 
 def _describe(pipeline: Pipeline) -> dict[str, Any]:
-    speech = pipeline.speech
+    traits = pipeline.traits
     return {
         "name": pipeline.name,
         "description": pipeline.description,
+        **(_describe_speech(traits) if isinstance(traits, SpeechTraits) else _describe_video(traits)),
+        "stages": [stage.name for stage in pipeline.stages],
+    }
+
+
+def _describe_speech(speech: SpeechTraits) -> dict[str, Any]:
+    return {
+        "makes": "speech",
         "voices": {voice.id: list(voice.languages) for voice in speech.voices},
         "default_voice": speech.default_voice,
         "sample_rate": speech.sample_rate,
         "speed": list(speech.speed),
-        "stages": [stage.name for stage in pipeline.stages],
+    }
+
+
+def _describe_video(video: VideoTraits) -> dict[str, Any]:
+    return {
+        "makes": "video",
+        "sizes": [str(size) for size in video.sizes],
+        "fps": video.fps,
+        "chunk_frames": video.chunk_frames,
+        "interactions": sorted(video.interactions),
     }
 
 
 def _print_table(described: list[dict[str, Any]]) -> None:
     from streamsynth.console import print_table
 
-    columns = ("model", "voices", "Hz", "speed", "stages", "what it is")
+    columns = ("model", "makes", "what it offers", "stages", "what it is")
     print_table(columns, [[_cells(model) for model in described]])
 
 
 def _cells(model: dict[str, Any]) -> list[str]:
-    voices = ", ".join(f"{voice} ({' '.join(languages)})" for voice, languages in model["voices"].items())
-    speed = "{:g} to {:g}".format(*model["speed"])
-    stages = " > ".join(model["stages"])
-    return [model["name"], voices, str(model["sample_rate"]), speed, stages, model["description"]]
+    if model["makes"] == "speech":
+        voices = ", ".join(f"{voice} ({' '.join(languages)})" for voice, languages in model["voices"].items())
+        offers = "{}; {} Hz, speed {:g} to {:g}".format(voices, model["sample_rate"], *model["speed"])
+    else:
+        offers = f"{', '.join(model['sizes'])}; {model['fps']} fps"
+    return [model["name"], model["makes"], offers, " > ".join(model["stages"]), model["description"]]

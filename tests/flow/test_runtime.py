@@ -9,10 +9,11 @@ import pytest
 
 from streamsynth.config.plan import plan
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.flows import SpeechFlow
 from streamsynth.graph.chunk import Chunk, Unit
 from streamsynth.graph.edge import EndOfEdge
 from streamsynth.graph.flow import Flow, Node, Ports, Status, Wire
-from streamsynth.runtime import Runtime, SpeechFlow
+from streamsynth.runtime import Runtime
 from streamsynth.speech import MAX_TEXT_CHARACTERS, AudioChunk, SpeechRequest
 from streamsynth.testing.sine import sine
 from streamsynth.workers.stage import StageRequest
@@ -64,7 +65,7 @@ async def test_chunks_are_contiguous_and_join_without_a_seam(runtime: Runtime) -
     assert position == 23 * SAMPLES_PER_CHARACTER
     np.testing.assert_array_equal(joined(chunks), sine(0, position))
     outcome = await flow.outcome
-    assert (outcome.status, outcome.finish_reason, outcome.samples) == (Status.COMPLETED, "stop", position)
+    assert (outcome.status, outcome.finish_reason, outcome.units) == (Status.COMPLETED, "stop", position)
     assert outcome.input_tokens == 23
 
 

@@ -14,8 +14,9 @@ import pytest_asyncio
 
 from streamsynth.config.plan import plan
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.flows import SpeechFlow
 from streamsynth.graph.flow import Status
-from streamsynth.runtime import Runtime, SpeechFlow
+from streamsynth.runtime import Runtime
 from streamsynth.speech import AudioChunk, Granularity, SpeechRequest
 from streamsynth.testing.recognition import Listener, compare
 

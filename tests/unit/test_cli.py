@@ -126,7 +126,8 @@ def test_models_lists_every_pipeline_with_its_voices(capsys: pytest.CaptureFixtu
     assert run("models", "--json") == 0
     listed = json.loads(capsys.readouterr().out)
     assert [model["name"] for model in listed] == list(pipelines())
-    assert all(model["default_voice"] in model["voices"] for model in listed)
+    assert all(model["default_voice"] in model["voices"] for model in listed if model["makes"] == "speech")
+    assert all(model["sizes"] for model in listed if model["makes"] == "video")
     assert run("models") == 0
     assert capsys.readouterr().out.count("\n") == len(listed) + 1
 
