@@ -1,8 +1,9 @@
-"""Audio leaving the server: float32 samples go in, the bytes of PCM, WAV, FLAC, MP3, Opus or AAC come out at once."""  # noqa: A005
+"""Media leaving the server: samples and pictures go in, the bytes of a format come out at once."""  # noqa: A005
 
 from streamsynth.codecs.encoder import AudioEncoder, open_encoder
 from streamsynth.codecs.formats import CONTENT_TYPES, DEFAULT_SAMPLE_RATE, SAMPLE_RATES, AudioFormat, check_sample_rate
 from streamsynth.codecs.offload import EncodingLane, EncodingQueue
+from streamsynth.codecs.pictures import Payload, VideoEncoder, VideoFormat, open_video_encoder
 from streamsynth.codecs.wav import wav_header
 
 __all__ = [
@@ -13,7 +14,11 @@ __all__ = [
     "AudioFormat",
     "EncodingLane",
     "EncodingQueue",
+    "Payload",
+    "VideoEncoder",
+    "VideoFormat",
     "check_sample_rate",
     "open_encoder",
+    "open_video_encoder",
     "wav_header",
 ]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streamsynth.codecs.encoder import AudioEncoder
 from streamsynth.errors import ErrorCode, StreamSynthError
+
+T = TypeVar("T")
 
 PIECE_MS = 60
 HEAD_MS = 120
@@ -24,22 +27,23 @@ class EncodingLane:
 
     def __init__(self, executor: Executor | None = None) -> None:
         self._executor = executor
-        self._call: asyncio.Future[bytes] | None = None
+        self._call: asyncio.Future[Any] | None = None
 
     async def idle(self) -> None:
         """Until no thread works for this lane. Returns without yielding to the loop after it has seen that."""
         while self._call is not None and not self._call.done():
             await asyncio.wait([self._call])
 
-    def start(self, call: Callable[[], bytes]) -> asyncio.Future[bytes]:
+    def start(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """Hand `call` to a thread; the lane must be idle. It runs to its end, whoever stops waiting."""
         assert self._call is None or self._call.done(), "one call at a time"
-        self._call = asyncio.get_running_loop().run_in_executor(self._executor, call)
-        self._call.add_done_callback(_retrieve)
-        return self._call
+        started = asyncio.get_running_loop().run_in_executor(self._executor, call)
+        self._call = started
+        started.add_done_callback(_retrieve)
+        return started
 
 
-def _retrieve(call: asyncio.Future[bytes]) -> None:
+def _retrieve(call: asyncio.Future[Any]) -> None:
     # A cancelled waiter leaves nobody to look at the outcome, which asyncio would log as forgotten.
     if not call.cancelled():
         call.exception()
