@@ -129,18 +129,21 @@ class _Read(Mapping[str, Tensor]):
         return len(self._tensors)
 
 
-def read_tensors(folder: Path) -> dict[str, Tensor]:
+def read_tensors(folder: Path, stem: str = "model") -> dict[str, Tensor]:
     """All tensors of a folder; blocking. Raises START_FAILED for a file that is not there."""
     tensors: dict[str, Tensor] = {}
-    for path in checkpoint_files(folder):
+    for path in checkpoint_files(folder, stem):
         tensors |= load_file(path)
     return tensors
 
 
-def checkpoint_files(folder: Path) -> list[Path]:
-    """`model.safetensors`, or the shards that its index names; raises START_FAILED if one is not there."""
-    index = folder / "model.safetensors.index.json"
-    names = ["model.safetensors"]
+def checkpoint_files(folder: Path, stem: str = "model") -> list[Path]:
+    """`model.safetensors`, or the shards that its index names; raises START_FAILED if one is not there.
+
+    `stem` is what the writer calls its tensors: transformers as above, diffusers "diffusion_pytorch_model".
+    """
+    index = folder / f"{stem}.safetensors.index.json"
+    names = [f"{stem}.safetensors"]
     if index.is_file():
         names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
     if lost := [name for name in names if not (folder / name).is_file()]:
