@@ -1,4 +1,4 @@
-"""`streamsynth bench`: measure speech, the wire between processes, and many sessions."""
+"""`streamsynth bench`: measure speech, the wire between processes, many sessions, and talkers alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamsynth.bench.sessions import SessionsLoad
     from streamsynth.bench.soak import SoakLoad
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Measure: speech, the wire, many sessions.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Measure: speech, the wire, many sessions, talkers.")
 
 UrlOption = Annotated[str | None, typer.Option(help="Measure the server there instead of starting one.")]
 OutputOption = Annotated[Path, typer.Option(metavar="FOLDER", help="Where the JSON files and the plots go.")]
@@ -106,6 +106,47 @@ def sessions(
     reports = _sessions(url, load, soaking if soak or quick else None, busy=busy)
     _leave(reports, output)
     _check_counters(reports)
+
+
+@app.command()
+def ar(
+    folder: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A talker in CSM layout; without it, tiny-speech.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    threads: Annotated[int, typer.Option(min=1, help="Compute threads of every side.")] = 1,
+    streams: Annotated[list[int] | None, typer.Option(min=1, help="So many at once; may be repeated.")] = None,
+    theirs: Annotated[list[int] | None, typer.Option(min=1, help="The same for transformers; may be repeated.")] = None,
+    context: Annotated[int, typer.Option(min=1, help="Text tokens of each prompt.")] = 50,
+    frames: Annotated[int, typer.Option(min=2, help="Frames that each stream draws.")] = 50,
+    rounds: Annotated[int, typer.Option(min=1, help="How often the sides take turns.")] = 3,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 draws greedily, and compares the frames.")] = 0.0,
+    compiled: Annotated[bool, typer.Option(help="Beside transformers with a static cache and compiled too.")] = False,
+    float8: Annotated[bool, typer.Option(help="With pages of float8 too.")] = False,
+    output: OutputOption = OUTPUT,
+) -> None:
+    """A talker's frames: one stream and many, beside transformers on the same weights."""
+    from streamsynth.bench.ar import ArLoad, bench_ar, frame_rate_of
+    from streamsynth.models.tiny_speech.places import weights_folder
+
+    folder = folder or weights_folder() / "talker"
+    load = ArLoad(
+        folder=folder,
+        frame_rate=frame_rate_of(folder),
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        streams=streams or (1, 2, 4, 8),
+        theirs=theirs or (1, 8),
+        context=context,
+        frames=frames,
+        rounds=rounds,
+        temperature=temperature,
+        compiled=compiled,
+        float8=float8,
+    )
+    _leave([bench_ar(load)], output)
 
 
 def _sessions(url: str | None, load: SessionsLoad, soaking: SoakLoad | None, *, busy: bool) -> list[Report]:

@@ -1,0 +1,165 @@
+"""`bench ar`: how fast a talker makes frames, one stream and many, beside transformers on the same weights."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from streamsynth.bench.ar_sides import Generated, Side, StreamSynthSide, TransformersSide, in_turn
+from streamsynth.bench.report import Panel, Report, Row, Value
+from streamsynth.bench.statistics import quantile
+from streamsynth.models.csm.loop import LoopSizes, open_loop
+from streamsynth.models.csm.weights import load_talker
+
+OURS = "streamsynth"
+FLOAT8 = "streamsynth, float8 pages"
+THEIRS = "transformers"
+COMPILED = "transformers, static cache, compiled"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArLoad:
+    """`folder` is in the Hugging Face layout of CSM. Every stream has a prompt of `context` text tokens and draws
+    `frames` frames, greedily at `temperature` 0; the sides take turns, `rounds` times.
+
+    `frame_rate` is the codec's, for the real-time factor. transformers draws for the numbers of streams in `theirs`,
+    and compiled for one stream if `compiled`. `float8` adds our own side with pages of float8.
+    """
+
+    folder: Path
+    frame_rate: float
+    device: str = "cpu"
+    dtype: str = "float32"
+    threads: int = 1
+    streams: Sequence[int] = (1, 2, 4, 8)
+    theirs: Sequence[int] = (1, 8)
+    context: int = 50
+    frames: int = 50
+    rounds: int = 3
+    temperature: float = 0.0
+    top_k: int = 50
+    compiled: bool = False
+    float8: bool = False
+    kv_cache_memory_bytes: int = 256 << 20
+
+
+def bench_ar(load: ArLoad) -> Report:
+    """Blocking."""
+    torch.set_num_threads(load.threads)
+    talker = load_talker(load.folder, dtype=getattr(torch, load.dtype), device=load.device)
+    weights = sum(weight.nbytes for weight in (*talker.parameters(), *talker.buffers()))
+    most = max(load.streams)
+    drawing = {"temperature": load.temperature, "top_k": load.top_k}
+    sides: dict[str, Side] = {}
+    notes = [f"weights {weights / 1e6:.0f} MB"]
+    for name in (OURS, FLOAT8) if load.float8 else (OURS,):
+        sizes = LoopSizes(
+            gang_rows=1,
+            max_rows=most,
+            max_tokens=512,
+            max_positions=load.context + load.frames,
+            kv_cache_memory_bytes=load.kv_cache_memory_bytes,
+            float8=name == FLOAT8,
+        )
+        sides[name] = StreamSynthSide(talker, open_loop(talker, sizes), **drawing)
+    notes.append(_memory_note(load.device, "ours"))
+    own = dict(sides)
+    sides[THEIRS] = TransformersSide(load.folder, dtype=getattr(torch, load.dtype), device=load.device, **drawing)
+    if load.compiled:
+        sides[COMPILED] = TransformersSide(
+            load.folder, dtype=getattr(torch, load.dtype), device=load.device, compiled=True, **drawing
+        )
+    counts = dict.fromkeys(own, load.streams) | {THEIRS: load.theirs, COMPILED: (1,)}
+    vocabulary = talker.config.text_vocab_size
+    found: dict[tuple[str, int], list[Generated]] = {}
+    for streams in sorted({*load.streams, *load.theirs}):
+        runs = {
+            name: partial(side.generate, prompts(vocabulary, streams, load.context), load.frames)
+            for name, side in sides.items()
+            if streams in counts[name]
+        }
+        _warm_up(runs)
+        for name, made in in_turn(runs, load.rounds).items():
+            found[name, streams] = made
+    notes += _agreement(found) if load.temperature == 0 else []
+    rows = list(_rows(found, load))
+    settings = {field: str(getattr(load, field)) for field in ("device", "dtype", "threads", "context", "frames")}
+    return Report("ar", rows, [_panel(rows, load.streams)], notes, settings | {"folder": load.folder.name})
+
+
+def prompts(vocabulary: int, streams: int, length: int) -> torch.Tensor:
+    """Texts that differ from their first token on, so that nothing is shared."""
+    return torch.randint(vocabulary, (streams, length), generator=torch.Generator().manual_seed(streams))
+
+
+def frame_rate_of(folder: Path) -> float:
+    """Of the codec that a CSM folder names."""
+    codec = json.loads((folder / "config.json").read_text())["codec_config"]
+    stride = 2  # of the codec's own down-sampling, in encoder steps
+    for ratio in codec["upsampling_ratios"]:
+        stride *= ratio
+    rate: float = codec["sampling_rate"] / stride
+    return rate
+
+
+def _warm_up(runs: Mapping[str, Callable[[], Generated]]) -> None:
+    for run in runs.values():
+        run()
+
+
+def _rows(found: Mapping[tuple[str, int], list[Generated]], load: ArLoad) -> Iterator[Row]:
+    """`alone` is against transformers with one stream after the other, `batch` against its batch of the same size."""
+    alone = _speed(found.get((THEIRS, 1)), 1)
+    for (name, streams), made in found.items():
+        speed = _speed(made, streams)
+        assert speed is not None
+        batch = _speed(found.get((THEIRS, streams)), streams)
+        yield {
+            "side": name,
+            "streams": streams,
+            "frames/s": speed,
+            "steps/s": speed / streams,
+            "ms a step": 1000 * streams / speed,
+            "first frame ms": 1000 * quantile([each.first_s for each in made], 0.5),
+            "times real time": speed / load.frame_rate,
+            "RTF of each": load.frame_rate * streams / speed,
+            "over transformers alone": None if alone is None else speed / alone,
+            "over its batch": None if batch is None else speed / batch,
+        }
+
+
+def _speed(made: Sequence[Generated] | None, streams: int) -> float | None:
+    """Frames a second of all streams, of the median round."""
+    return None if made is None else streams / quantile([each.frame_s for each in made], 0.5)
+
+
+def _agreement(found: Mapping[tuple[str, int], list[Generated]]) -> Iterator[str]:
+    """Greedy frames are the same until rounding decides between two codes."""
+    for (name, streams), made in found.items():
+        theirs = found.get((THEIRS, streams))
+        if theirs is None or name == THEIRS:
+            continue
+        same = (made[0].frames == theirs[0].frames).all(2).all(0)
+        count = int(same.long().cumprod(0).sum())
+        yield f"{name} and transformers, {streams} streams: the first {count} of {len(same)} frames are equal"
+
+
+def _memory_note(device: str, whose: str) -> str:
+    if device == "cpu":
+        return f"{whose}: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB resident at most"
+    return f"{whose}: {torch.cuda.max_memory_allocated() / 2**20:.0f} MiB of device memory at most, with its pages"
+
+
+def _panel(rows: Sequence[Row], streams: Sequence[int]) -> Panel:
+    def speeds(name: str) -> list[float | None]:
+        at: dict[Value, Value] = {row["streams"]: row["frames/s"] for row in rows if row["side"] == name}
+        return [float(value) if isinstance(value := at.get(count), float) else None for count in streams]
+
+    names = list(dict.fromkeys(str(row["side"]) for row in rows))
+    return Panel("frames a second", "streams", "frames/s", list(streams), {name: speeds(name) for name in names})
