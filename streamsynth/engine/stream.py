@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -9,13 +10,23 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 import numpy.typing as npt
 
-from streamsynth.errors import StreamSynthError
+from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk
 from streamsynth.interactions.messages import ChunkReport, Interaction, Notice
+
+logger = logging.getLogger(__name__)
 
 
 class Interrupted(Exception):
     """A step was given up half-way because its request was cancelled."""
+
+
+def as_error(error: Exception) -> StreamSynthError:
+    """The terminal error of the requests that a failed step belongs to. What is not one of ours is logged."""
+    if isinstance(error, StreamSynthError):
+        return error
+    logger.error("the engine failed", exc_info=error)
+    return StreamSynthError(ErrorCode.ENGINE_FAILED, f"the engine failed with {type(error).__name__}: {error}"[:500])
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +38,9 @@ class Emission:
     `segment` counts the containers that the request's granularity asks for (always 0 under "none"). `segment_text`, the
     words that the segment speaks, is given with the segment's first emission. `segment_final` marks a segment's last
     emission and `final` the stream's; either may carry zero units. `finish_reason` ("stop" or "length") goes with
-    `final`. `consumed` counts the input units used up so far, where another stage feeds this one. `notices` leave the
-    worker at once, before and independently of the media: an emission of no media may carry nothing else.
+    `final`. `consumed` counts the input units used up so far, where another stage feeds this one. `pause` asks the stage
+    that this one feeds for so many units of silence behind the media. `notices` leave the worker at once, before and
+    independently of the media: an emission of no media may carry nothing else.
     """
 
     media: npt.NDArray[Any]
@@ -39,6 +51,7 @@ class Emission:
     final: bool = False
     finish_reason: str = "stop"
     consumed: int = 0
+    pause: int = 0
     report: ChunkReport | None = None
     notices: tuple[Notice, ...] = ()
 
@@ -51,6 +64,8 @@ class Emission:
             marks["segment_text"] = self.segment_text
         if self.segment_final:
             marks["segment_final"] = True
+        if self.pause:
+            marks["pause"] = self.pause
         return marks
 
 
@@ -144,8 +159,10 @@ class BatchEngine(Engine, Protocol):
 class StepResult:
     """What a batched step made, stream by stream, in the order it happened; an error ends its stream.
 
-    `worked` is False if the step could do nothing at all, so that the loop may pause.
+    `worked` is False if the step could do nothing at all, so that the loop may pause. `unfinished` asks for a further
+    step even if no stream does: something is left to do that nobody waits for yet.
     """
 
     made: Sequence[tuple[Stream, Emission | StreamSynthError]]
     worked: bool = True
+    unfinished: bool = False

@@ -30,6 +30,7 @@ from streamsynth.engine.stream import (
     MediaStream,
     TextStream,
     VideoStream,
+    as_error,
 )
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk, Unit
@@ -166,6 +167,7 @@ class StepLoop:
         self._steps = 0
         self._steps_after_cancel = 0
         self._next_beat = 0.0
+        self._unfinished = False
         self._stopping = False
 
     def run(self) -> None:
@@ -181,6 +183,8 @@ class StepLoop:
                 self._step_batch(self._batch_engine, runnable)
             elif runnable:
                 self._step(runnable[0])
+            elif self._batch_engine is not None and self._unfinished:
+                self._step_batch(self._batch_engine, ())
             else:
                 wake = self._next_beat if next_wake is None else min(next_wake, self._next_beat)
                 self._reader.wait(max(0.0, wake - now))
@@ -210,7 +214,7 @@ class StepLoop:
         try:
             stream = self._engine.open(command.request)
         except Exception as error:  # noqa: BLE001 - becomes the request's terminal message
-            self._sender.put(wire.Ended(command.address, "failed", _as_error(error).to_wire(), 0))
+            self._sender.put(wire.Ended(command.address, "failed", as_error(error).to_wire(), 0))
             return
         self._scheduler.add(Entry(command.address, stream, command.granted))
 
@@ -231,7 +235,7 @@ class StepLoop:
                 case wire.Cancel():
                     self._end(entry, "cancelled")
         except Exception as error:  # noqa: BLE001 - becomes the request's terminal message
-            self._end(entry, "failed", _as_error(error))
+            self._end(entry, "failed", as_error(error))
 
     def _interact(self, entry: Entry[wire.Address], command: wire.Interact) -> None:
         """An interaction that is refused ends alone: the video goes on."""
@@ -260,7 +264,7 @@ class StepLoop:
             emission = None
         except Exception as error:  # noqa: BLE001 - becomes the request's terminal message
             self._reader.stepping = None
-            self._end(entry, "failed", _as_error(error))
+            self._end(entry, "failed", as_error(error))
             return
         self._reader.stepping = None
         now = time.monotonic()
@@ -282,9 +286,11 @@ class StepLoop:
         try:
             result = engine.step([entry.stream for entry in runnable])
         except Exception as error:  # noqa: BLE001 - becomes the terminal message of every request in the batch
+            self._unfinished = False
             for entry in runnable:
-                self._end(entry, "failed", _as_error(error))
+                self._end(entry, "failed", as_error(error))
             return
+        self._unfinished = result.unfinished
         now = time.monotonic()
         for stream, made in result.made:
             entry = entries[id(stream)]
@@ -327,7 +333,7 @@ class StepLoop:
         try:
             entry.stream.close()
         except Exception as closing:  # noqa: BLE001 - becomes the request's terminal message
-            error = error or _as_error(closing)
+            error = error or as_error(closing)
         self._sender.put(wire.Ended(entry.key, reason, error.to_wire() if error else None, entry.steps))
 
     # Liveness
@@ -361,13 +367,6 @@ def _chunk(fed: wire.Feed) -> Chunk:
 
 
 _NO_ARRAY = wire.Array("<f4", (0,), inline=b"")
-
-
-def _as_error(error: Exception) -> StreamSynthError:
-    if isinstance(error, StreamSynthError):
-        return error
-    logger.error("the engine failed", exc_info=error)
-    return StreamSynthError(ErrorCode.ENGINE_FAILED, f"the engine failed with {type(error).__name__}: {error}"[:500])
 
 
 def run_worker(connection: socket.socket, descriptor: int, *, on_server_gone: Callable[[], None]) -> None:

@@ -11,12 +11,11 @@ from streamsynth.engine.rollout.frame_memory import FrameMemory
 LAYERS, HEADS, HEAD_DIM = 2, 3, 8
 
 
-def memory(*, pages: int, page_tokens: int, frame_tokens: int, quantised: bool = False) -> FrameMemory:
+def memory(*, pages: int, page_tokens: int, quantised: bool = False) -> FrameMemory:
     return FrameMemory(
         layers=LAYERS,
         pages=pages,
         page_tokens=page_tokens,
-        frame_tokens=frame_tokens,
         heads=HEADS,
         head_dim=HEAD_DIM,
         like=torch.zeros(()),
@@ -43,30 +42,30 @@ def test_what_was_stored_comes_back_at_any_picture_size(
     frame_tokens = height * width
     per_frame = -(-frame_tokens // page_tokens)
     listed = rows * frames * per_frame
-    kept = memory(pages=listed + 1, page_tokens=page_tokens, frame_tokens=frame_tokens)
+    kept = memory(pages=listed + 1, page_tokens=page_tokens)
     table = (1 + torch.randperm(listed, generator=torch.Generator().manual_seed(seed))).view(rows, -1)
     for layer in range(LAYERS):
         k, v = tokens(rows, frames * frame_tokens, seed + layer), tokens(rows, frames * frame_tokens, seed - layer)
-        kept.store(layer, table, k, v)
-        keys, values = kept.gather(layer, table)
+        kept.store(layer, table, k, v, frame_tokens)
+        keys, values = kept.gather(layer, table, frame_tokens)
         assert torch.equal(keys, k) and torch.equal(values, v)
 
 
 def test_frames_are_read_in_the_order_of_the_table() -> None:
-    kept = memory(pages=7, page_tokens=4, frame_tokens=6)
+    kept = memory(pages=7, page_tokens=4)
     k, v = tokens(1, 18, 0), tokens(1, 18, 1)
-    kept.store(0, torch.tensor([[5, 2, 1, 6, 3, 4]]), k, v)
-    keys, _ = kept.gather(0, torch.tensor([[3, 4, 5, 2]]))
+    kept.store(0, torch.tensor([[5, 2, 1, 6, 3, 4]]), k, v, 6)
+    keys, _ = kept.gather(0, torch.tensor([[3, 4, 5, 2]]), 6)
     assert torch.equal(keys, torch.cat([k[:, 12:], k[:, :6]], 1))
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 300.0])
 def test_float8_pages_keep_each_element_within_the_stated_bound(scale: float) -> None:
-    kept = memory(pages=3, page_tokens=8, frame_tokens=16, quantised=True)
+    kept = memory(pages=3, page_tokens=8, quantised=True)
     k, v = tokens(1, 16, 3) * scale, tokens(1, 16, 4) * scale
     table = torch.tensor([[1, 2]])
-    kept.store(1, table, k, v)
-    for stored, exact in zip(kept.gather(1, table), (k, v), strict=True):
+    kept.store(1, table, k, v, 16)
+    for stored, exact in zip(kept.gather(1, table, 16), (k, v), strict=True):
         largest = exact.view(2, -1).abs().amax(1)
         smallest_step = (largest / 448).repeat_interleave(8)[None, :, None, None] * 2**-10
         assert ((stored - exact).abs() <= torch.maximum(exact.abs() / 16, smallest_step) * 1.001).all()
@@ -78,7 +77,6 @@ def test_float8_pages_take_at_most_055_of_the_bytes_of_bfloat16() -> None:
             layers=2,
             pages=4,
             page_tokens=120,
-            frame_tokens=1560,
             heads=12,
             head_dim=128,
             like=torch.zeros((), dtype=torch.bfloat16),

@@ -1,0 +1,276 @@
+"""Many videos on one device: those whose shapes agree are made together, the others in turn, neediest first."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from streamsynth.engine.kv.pages import PagePool
+from streamsynth.engine.rollout.chunk import ChunkMaker
+from streamsynth.engine.rollout.frame_memory import FrameMemory
+from streamsynth.engine.rollout.model import VideoModel
+from streamsynth.engine.rollout.rollout import Rollout
+from streamsynth.engine.stream import Emission, StepResult, Stream, as_error
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.interactions.messages import Interaction, Kv, Notice
+from streamsynth.video import VideoRequest
+
+STALLED_S = 2.0
+"""A video that could not go on for this long, because nobody took its pictures, makes room for one that waits."""
+
+
+class RolloutStream:
+    """One video: its rollout, and what was made of it that has not left yet."""
+
+    def __init__(self, engine: RolloutEngine, rollout: Rollout) -> None:
+        self.rollout = rollout
+        self.made: deque[Emission | StreamSynthError] = deque()
+        self.asked_at = 0.0
+        self.finished = False
+        self.closed = False
+        self._engine = engine
+
+    def interact(self, interaction: Interaction) -> tuple[Notice, ...]:
+        return self.rollout.steering.interact(interaction)
+
+    def finish(self) -> None:
+        self.finished = True
+
+    def wake_at(self) -> float | None:
+        return 0.0 if self.rollout.pages else self._engine.room_at(self)
+
+    def step(self) -> Emission | None:
+        raise AssertionError("videos are stepped together")
+
+    def interrupt(self) -> None:
+        """A pass is short, and shared with other videos: it runs to its end."""
+
+    def close(self) -> None:
+        self._engine.forget(self)
+
+
+class RolloutEngine:
+    """`pages` is the size of the pool, one of them never used; `max_videos` is how many are made in one pass."""
+
+    def __init__(
+        self, model: VideoModel, *, pages: int, page_tokens: int, max_videos: int, quantised_pages: bool = False
+    ) -> None:
+        self._model = model
+        self._pool = PagePool(pages)
+        self._memory = FrameMemory(
+            layers=model.layers,
+            pages=pages,
+            page_tokens=page_tokens,
+            heads=model.heads,
+            head_dim=model.head_dim,
+            like=model.like,
+            quantised=quantised_pages,
+        )
+        self._max_videos = max_videos
+        self._streams: set[RolloutStream] = set()
+        self._waiting: deque[RolloutStream] = deque()
+        self._making: tuple[RolloutStream, ...] = ()
+        self._passes: Iterator[Sequence[Tensor] | None] = iter(())
+        self._chunks = self._forwards = 0
+
+    @torch.inference_mode()
+    def open(self, request: Mapping[str, Any]) -> RolloutStream:
+        """Raises StreamSynthError for what the model cannot make, and for a window that never fits the pool."""
+        asked = VideoRequest.from_wire(dict(request))
+        seed = secrets.randbits(63) if asked.seed is None else asked.seed
+        rollout = Rollout.begin(self._model, asked, seed, self._memory.page_tokens)
+        if rollout.pages_needed > self._pool.usable:
+            message = (
+                f"a window at {asked.width}x{asked.height} takes {rollout.pages_needed} pages,"
+                f" more than the {self._pool.usable} that there are"
+            )
+            raise StreamSynthError(ErrorCode.INVALID_VALUE, message, param="width")
+        stream = RolloutStream(self, rollout)
+        self._streams.add(stream)
+        self._waiting.append(stream)
+        return stream
+
+    def room_at(self, stream: RolloutStream) -> float | None:
+        """When it and those before it in line may have pages, a `time.monotonic()` value: now, or once those that stall
+        have done so for long enough; None while that depends on others' ends."""
+        if stream not in self._waiting:
+            return 0.0
+        place = self._waiting.index(stream)
+        needed = sum(each.rollout.pages_needed for each in islice(self._waiting, place + 1))
+        room, when = self._pool.available, 0.0
+        for other in self._stalling():
+            if room >= needed:
+                break
+            room += len(other.rollout.pages)
+            when = other.asked_at + STALLED_S
+        return when if room >= needed else None
+
+    @torch.inference_mode()
+    def step(self, streams: Sequence[Stream]) -> StepResult:
+        now = time.monotonic()
+        asked = [stream for stream in streams if isinstance(stream, RolloutStream)]
+        for stream in asked:
+            stream.asked_at = now
+            if not stream.rollout.pages and stream not in self._waiting:
+                self._waiting.append(stream)
+        admitted = self._admit(now)
+        if not self._making:
+            self._begin(asked)
+        worked = self._advance()
+        made: list[tuple[Stream, Emission | StreamSynthError]] = []
+        for stream in asked:
+            while stream.made:
+                made.append((stream, stream.made.popleft()))
+        # A commit is left to be done, which nobody waits for yet.
+        return StepResult(made, worked=bool(admitted or worked or made), unfinished=bool(self._making))
+
+    def forget(self, stream: RolloutStream) -> None:
+        """Take its pages back: at once, or after the chunk that it is still a row of. The pool is checked when idle."""
+        stream.closed = True
+        self._streams.discard(stream)
+        if stream in self._waiting:
+            self._waiting.remove(stream)
+        if stream not in self._making:
+            self._release(stream)
+        elif all(each.closed for each in self._making):
+            self._end_chunk()
+        if not self._streams:
+            self._pool.check([])
+
+    def counters(self) -> dict[str, int]:
+        return {
+            "live": len(self._streams),
+            "waiting": len(self._waiting),
+            "chunks": self._chunks,
+            "forwards": self._forwards,
+            "free_pages": self._pool.available,
+        }
+
+    def close(self) -> None:
+        pass
+
+    def _admit(self, now: float) -> int:
+        """In order of arrival, all or nothing: a large one is not overtaken for ever. Returns how many."""
+        admitted = 0
+        while self._waiting and self._make_room(self._waiting[0].rollout.pages_needed, now):
+            rollout = self._waiting.popleft().rollout
+            pages = self._pool.allocate(rollout.pages_needed)
+            assert pages is not None
+            rollout.take_up(self._memory, pages)
+            admitted += 1
+        return admitted
+
+    def _make_room(self, pages: int, now: float) -> bool:
+        for stream in self._stalling():
+            if self._pool.available >= pages:
+                break
+            if now - stream.asked_at >= STALLED_S:
+                self._pool.release(stream.rollout.set_aside(self._memory))
+        return self._pool.available >= pages
+
+    def _stalling(self) -> list[RolloutStream]:
+        """Those whose pages could be had for others, the longest first that were not asked for more."""
+        idle = [stream for stream in self._streams if stream.rollout.pages and stream not in self._making]
+        return sorted(idle, key=lambda stream: stream.asked_at)
+
+    def _begin(self, streams: Sequence[RolloutStream]) -> None:
+        """Choose who is made next: the neediest, and whoever can go with it. For these the chunk's boundary is now."""
+        group: list[RolloutStream] = []
+        for stream in streams:
+            rollout = stream.rollout
+            if not rollout.pages or stream.made or len(group) == self._max_videos:
+                continue
+            if stream.finished:
+                self._end(stream)
+            elif not group or rollout.shape == group[0].rollout.shape:
+                self._plan(stream)
+                if not group or rollout.shape == group[0].rollout.shape:  # A reset changes what is attended to.
+                    group.append(stream)
+        if group:
+            self._making = tuple(group)
+            self._passes = ChunkMaker(self._model, self._memory, [each.rollout for each in group]).passes()
+
+    def _plan(self, stream: RolloutStream) -> None:
+        rollout = stream.rollout
+        if rollout.plan is not None:
+            return
+        plan = rollout.plan = rollout.steering.next_chunk(rollout.first_picture)
+        if plan.kv is Kv.RESET:
+            rollout.forget()
+        stream.made.append(
+            Emission(self._no_pictures(rollout), self._model.fps, report=plan.report, notices=plan.notices)
+        )
+
+    def _advance(self) -> bool:
+        """One pass of the chunk being made; False if none is. What fails there ends the videos in it, no others."""
+        if not self._making:
+            return False
+        try:
+            pictures = next(self._passes)
+        except StopIteration:
+            self._chunks += 1
+            self._end_chunk()
+            return True
+        except Exception as error:  # noqa: BLE001 - becomes the terminal message of every video in the chunk
+            for stream in self._making:
+                stream.made.append(as_error(error))
+            self._end_chunk()
+            return True
+        self._forwards += 1
+        for row, stream in enumerate(self._making):
+            if not stream.closed:
+                self._hand_out(stream, None if pictures is None else pictures[row])
+        return True
+
+    def _hand_out(self, stream: RolloutStream, pictures: Tensor | None) -> None:
+        """The pictures of a chunk, cut to the video's length; or a sign of life."""
+        rollout = stream.rollout
+        if pictures is None:
+            if rollout.plan is not None:
+                stream.made.append(Emission(self._no_pictures(rollout), self._model.fps, report=rollout.plan.report))
+            return
+        assert rollout.plan is not None
+        left = rollout.pictures_left
+        final = left is not None and left <= len(pictures)
+        stream.made.append(
+            Emission(
+                pictures[:left].cpu().numpy(),
+                self._model.fps,
+                report=rollout.plan.report,
+                notices=rollout.steering.stop() if final else (),
+                final=final,
+                finish_reason="length" if final else "stop",
+            )
+        )
+
+    def _end(self, stream: RolloutStream) -> None:
+        """It was told to finish: say so at the boundary."""
+        rollout = stream.rollout
+        plan = rollout.plan or rollout.steering.next_chunk(rollout.first_picture)
+        notices = (*plan.notices, *rollout.steering.stop())
+        stream.made.append(
+            Emission(self._no_pictures(rollout), self._model.fps, report=plan.report, notices=notices, final=True)
+        )
+
+    def _end_chunk(self) -> None:
+        making, self._making = self._making, ()
+        self._passes = iter(())
+        for stream in making:
+            if stream.closed:
+                self._release(stream)
+
+    def _release(self, stream: RolloutStream) -> None:
+        pages, stream.rollout.pages = stream.rollout.pages, []
+        self._pool.release(pages)
+
+    def _no_pictures(self, rollout: Rollout) -> npt.NDArray[np.uint8]:
+        return np.zeros((0, rollout.request.height, rollout.request.width, 3), np.uint8)
