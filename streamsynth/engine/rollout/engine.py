@@ -17,6 +17,7 @@ from torch import Tensor
 from streamsynth.engine.kv.pages import PagePool
 from streamsynth.engine.rollout.chunk import ChunkMaker
 from streamsynth.engine.rollout.frame_memory import FrameMemory
+from streamsynth.engine.rollout.launching import LaunchAhead
 from streamsynth.engine.rollout.model import VideoModel
 from streamsynth.engine.rollout.rollout import Rollout
 from streamsynth.engine.stream import Emission, StepResult, Stream, as_error
@@ -80,6 +81,7 @@ class RolloutEngine:
         self._waiting: deque[RolloutStream] = deque()
         self._making: tuple[RolloutStream, ...] = ()
         self._passes: Iterator[Sequence[Tensor] | None] = iter(())
+        self._launches = LaunchAhead(model.like.device)
         self._chunks = self._forwards = 0
 
     @torch.inference_mode()
@@ -226,6 +228,7 @@ class RolloutEngine:
             self._end_chunk()
             return True
         self._forwards += 1
+        self._launches.launched()
         for row, stream in enumerate(self._making):
             if not stream.closed:
                 self._hand_out(stream, None if pictures is None else pictures[row])
