@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from diffusers import WanTransformer3DModel
+from diffusers import AutoencoderKLWan, WanTransformer3DModel
 
 from streamsynth.models.wan.config import WanConfig
 from streamsynth.models.wan.model import WanTransformer
+from streamsynth.models.wan.vae import WanVae
+from streamsynth.models.wan.vae_config import VaeConfig
+from streamsynth.models.wan.vae_weights import build_vae
 from streamsynth.models.wan.weights import build_transformer
 
 ERROR = 1e-4
@@ -52,3 +55,38 @@ def assert_near(made: torch.Tensor, expected: torch.Tensor, error: float = ERROR
     assert made.shape == expected.shape
     scale = max(1.0, float(expected.abs().max()))
     assert float((made - expected).abs().max()) <= error * scale
+
+
+TINY_VAE: dict[str, Any] = {
+    "base_dim": 4,
+    "z_dim": 3,
+    "dim_mult": [1, 2, 4, 4],
+    "num_res_blocks": 1,
+    "temperal_downsample": [False, True, True],
+    "latents_mean": [0.1, -0.2, 0.3],
+    "latents_std": [1.5, 0.7, 2.0],
+}
+RESIDUAL_VAE = TINY_VAE | {
+    "decoder_base_dim": 8,
+    "is_residual": True,
+    "in_channels": 12,
+    "out_channels": 12,
+    "patch_size": 2,
+    "scale_factor_spatial": 16,
+}
+
+
+@torch.no_grad()
+def reference_vae(options: dict[str, Any], seed: int = 0) -> AutoencoderKLWan:
+    """Every weight is random, those that start as ones or zeros too."""
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    reference = AutoencoderKLWan(**options).eval()
+    for name, weight in reference.named_parameters():
+        if weight.dim() == 1 or "gamma" in name:
+            weight.add_(torch.randn_like(weight) * 0.2)
+    return reference
+
+
+def our_vae(reference: AutoencoderKLWan) -> WanVae:
+    return build_vae(VaeConfig.from_hf(dict(reference.config)), reference.state_dict(), "the reference")
