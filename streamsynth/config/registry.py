@@ -13,6 +13,7 @@ DEFAULT_PIPELINE = "hibari"
 _DECLARATIONS: Mapping[str, str] = {
     "hibari": "streamsynth.models.hibari.pipeline:HIBARI",
     "tiny-speech": "streamsynth.models.tiny_speech.pipeline:TINY_SPEECH",
+    "csm": "streamsynth.models.csm.pipeline:CSM",
     "sine": "streamsynth.testing.sine_pipeline:SINE",
     "paint": "streamsynth.testing.paint_pipeline:PAINT",
 }

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from streamsynth.engine.attention import PageMemory
 from streamsynth.engine.captured_steps import Captured, FrameStep, PromptStep, Stretch
+from streamsynth.engine.graphs import repeating
 from streamsynth.engine.planner import Plan, Row
 from streamsynth.engine.runner import Drawn, FrameGang, FrameModel, Runner
 from streamsynth.engine.table_attention import TableAttention, TableAttentionType
@@ -59,8 +60,7 @@ class CapturedRunner:
         self._plain = plain
         self._most = sizes.max_rows
         device = memory.keys.device
-        cuda = device.type == "cuda"
-        self._repeat = _graph_capture() if cuda else _as_it_is
+        self._repeat = repeating(device)
         drawn = torch.zeros((2 * self._most + 1, model.codebooks), dtype=torch.int64, device=device)
         self._captured = Captured(
             model, memory, attention, drawn, -(-sizes.max_positions // memory.page_size), self._capture
@@ -75,7 +75,7 @@ class CapturedRunner:
                 PromptStep(self._captured, tokens=tokens, rows=sizes.max_rows) for tokens in _falling(sizes.tokens)
             ]
         shape = (self._most, model.codebooks)
-        self._hosts = [torch.zeros(shape, dtype=torch.int64, pin_memory=cuda) for _ in range(2)]
+        self._hosts = [torch.zeros(shape, dtype=torch.int64, pin_memory=device.type == "cuda") for _ in range(2)]
         self._half = 0
         self._flight: _Flight | None = None
 
@@ -192,26 +192,3 @@ def _falling(sizes: Sequence[int]) -> list[int]:
 def _fitting(steps: Sequence[Step], size: int) -> Step:
     """The smallest that holds so many; the largest come first."""
     return next(step for step in reversed(steps) if step.size >= size)
-
-
-def _as_it_is(run: Callable[[], None]) -> Callable[[], None]:
-    run()
-    return run
-
-
-def _graph_capture() -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Captures into CUDA graphs that share their memory: they never run at the same time."""
-    pool = torch.cuda.graph_pool_handle()
-
-    def capture(run: Callable[[], None]) -> Callable[[], None]:
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            run()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            run()
-        return graph.replay
-
-    return capture

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from streamsynth.engine.planner import Planner
@@ -110,20 +111,31 @@ class TalkerStream:
 
 
 class Talker:
-    """Steps requests together. `frame_rate` is frames a second; `eos` in a frame's first codebook ends its passage.
+    """Steps requests together. `eos` in a frame's first codebook ends its passage.
+
+    A frame leaves as `frame_units` units of its codebooks each, `rate` units a second: for a codec whose frames are no
+    whole number a second, tokens are.
 
     A request's frames left may be fewer than its passages hold: it then ends with the finish reason "length", and so it
     does when a passage runs to its `max_frames`.
     """
 
     def __init__(
-        self, runner: StepRunner, planner: Planner, *, page_size: int, frame_rate: int, codebooks: int, eos: int
+        self,
+        runner: StepRunner,
+        planner: Planner,
+        *,
+        page_size: int,
+        rate: int,
+        codebooks: int,
+        eos: int,
+        frame_units: int = 1,
     ) -> None:
         self._runner = runner
         self._planner = planner
         self._page_size = page_size
-        self._frame_rate = frame_rate
-        self._codebooks = codebooks
+        self._rate = rate
+        self._shape = (frame_units, codebooks // frame_units)
         self._eos = eos
         self._streams: set[TalkerStream] = set()
         self._speakers: dict[FrameGang, TalkerStream] = {}
@@ -260,11 +272,15 @@ class Talker:
             stream.segments += 1
         stream.segment_open = (stream.segment_open or first) and not segment_final
         return Emission(
-            np.empty((0, self._codebooks), np.int16) if frame is None else frame[None].numpy().astype(np.int16),
-            self._frame_rate,
+            np.empty((0, self._shape[1]), np.int16) if frame is None else _media(frame, self._shape),
+            self._rate,
             segment=max(0, stream.segments - 1) if passage is None else passage.segment,
             segment_text=passage.text if passage is not None and first else None,
             segment_final=segment_final,
             final=final,
             finish_reason="length" if stream.cut else "stop",
         )
+
+
+def _media(frame: Tensor, shape: tuple[int, int]) -> npt.NDArray[np.int16]:
+    return frame.numpy().astype(np.int16).reshape(shape)

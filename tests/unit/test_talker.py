@@ -75,7 +75,7 @@ def engine(model: CsmTalker, *, pages: int = 200, rows: int = 8, fast: bool = Fa
     )
     planner = Planner(PagePool(pages), page_size=PAGE_SIZE, max_rows=rows, max_tokens=32)
     runner = captured()(model, memory) if fast else Runner(model, memory)
-    return Talker(runner, planner, page_size=PAGE_SIZE, frame_rate=25, codebooks=4, eos=EOS)
+    return Talker(runner, planner, page_size=PAGE_SIZE, rate=25, codebooks=4, eos=EOS)
 
 
 def speak(

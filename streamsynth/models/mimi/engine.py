@@ -6,14 +6,17 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from streamsynth.engine.stream import Emission, StepResult, Stream
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk
+from streamsynth.models.mimi.captured import CapturedDecoder
 from streamsynth.models.mimi.decoder import MimiDecoder
 
 MAX_FRAMES = 8
@@ -49,7 +52,7 @@ class CodecStream:
         marks = chunk.marks
         self._runs.append(
             _Run(
-                chunk.array.astype(np.int64),
+                chunk.array.astype(np.int64).reshape(-1, self._engine.codebooks),
                 marks.get("segment", 0),
                 marks.get("segment_text"),
                 marks.get("segment_final", False),
@@ -92,7 +95,7 @@ class CodecStream:
         """The next `frames` frames, (frames, codebooks); what is left of the run stays."""
         run = self._runs[0]
         codes, run.codes = run.codes[:frames], run.codes[frames:]
-        self.consumed += frames
+        self.consumed += frames * self._engine.frame_units
         return codes
 
     def emit(self, samples: npt.NDArray[np.float32]) -> Emission:
@@ -126,14 +129,52 @@ class CodecStream:
         self._engine.free(self)
 
 
-class MimiEngine:
-    """Decodes up to `max_streams` streams. `gain` multiplies the samples: some voices were trained quiet."""
+class _Decoding(Protocol):
+    def reset(self, slot: int) -> None: ...
 
-    def __init__(self, decoder: MimiDecoder, *, sample_rate: int, max_streams: int, gain: float = 1.0) -> None:
-        self.sample_rate = sample_rate
+    def __call__(self, codes: Tensor, slots: Sequence[int]) -> Tensor:
+        """codes (streams, codebooks, frames) int64 to samples (streams, samples) float32, both on the CPU."""
+
+
+class _PlainDecoder:
+    def __init__(self, decoder: MimiDecoder, slots: int) -> None:
         self._decoder = decoder
+        self._state = decoder.open_state(slots, max_frames=MAX_FRAMES)
+
+    def reset(self, slot: int) -> None:
+        self._state.reset(slot)
+
+    def __call__(self, codes: Tensor, slots: Sequence[int]) -> Tensor:
+        samples: Tensor = self._decoder(codes, self._state, rows=torch.tensor(slots))
+        return samples
+
+
+class MimiEngine:
+    """Decodes up to `max_streams` streams. `gain` multiplies the samples: some voices were trained quiet.
+
+    A frame arrives as `frame_units` units. A talker's vocabulary may be larger than a codebook, by marks that a trained
+    one never draws within speech: they sound as code 0.
+    """
+
+    def __init__(
+        self,
+        decoder: MimiDecoder,
+        *,
+        sample_rate: int,
+        max_streams: int,
+        gain: float = 1.0,
+        frame_units: int = 1,
+    ) -> None:
+        self.sample_rate = sample_rate
+        self.codebooks = decoder.config.num_quantizers
+        self.frame_units = frame_units
+        self._codes = decoder.config.codebook_size
         self._gain = gain
-        self._state = decoder.open_state(max_streams, max_frames=MAX_FRAMES)
+        self._decoding: _Decoding = (
+            CapturedDecoder(decoder, slots=max_streams, frames=range(1, MAX_FRAMES + 1))
+            if decoder.device.type == "cuda"
+            else _PlainDecoder(decoder, max_streams)
+        )
         self._free = list(range(max_streams - 1, -1, -1))
         self._frames = 0
         self._steps = 0
@@ -142,7 +183,7 @@ class MimiEngine:
         if not self._free:
             raise StreamSynthError(ErrorCode.OVERLOADED, "every stream of the codec is taken", retry_after_ms=1000)
         slot = self._free.pop()
-        self._state.reset(slot)
+        self._decoding.reset(slot)
         return CodecStream(self, slot)
 
     def free(self, stream: CodecStream) -> None:
@@ -160,11 +201,11 @@ class MimiEngine:
 
     def _decode(self, streams: Sequence[CodecStream], frames: int) -> npt.NDArray[np.float32]:
         codes = torch.from_numpy(np.stack([stream.take(frames) for stream in streams])).transpose(1, 2)
-        rows = torch.tensor([stream.slot for stream in streams])
-        samples = self._decoder(codes.to(self._decoder.device), self._state, rows=rows.to(self._decoder.device))
+        codes = torch.where(codes < self._codes, codes, 0)
+        samples = self._decoding(codes, [stream.slot for stream in streams])
         self._frames += frames * len(streams)
         self._steps += 1
-        audio: npt.NDArray[np.float32] = (samples * self._gain).float().cpu().numpy()
+        audio: npt.NDArray[np.float32] = (samples * self._gain).numpy()
         return audio
 
     def counters(self) -> dict[str, int]:

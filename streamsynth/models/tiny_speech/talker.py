@@ -56,7 +56,7 @@ class TinyTalker:
             Runner(model, memory),
             planner,
             page_size=PAGE_SIZE,
-            frame_rate=FRAME_RATE,
+            rate=FRAME_RATE,
             codebooks=model.config.codebooks,
             eos=model.config.eos_code,
         )

@@ -1,0 +1,39 @@
+"""Work that is captured once and repeated: a CUDA graph on the device, the same calls again elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+Work = Callable[[], None]
+
+
+def repeating(device: torch.device) -> Callable[[Work], Work]:
+    """What turns work at fixed shapes into its repetition; it runs the work at least once.
+
+    All that one of these captures shares memory: no two may run at the same time.
+    """
+    return _graph_capture() if device.type == "cuda" else _as_it_is
+
+
+def _as_it_is(run: Work) -> Work:
+    run()
+    return run
+
+
+def _graph_capture() -> Callable[[Work], Work]:
+    pool = torch.cuda.graph_pool_handle()
+
+    def capture(run: Work) -> Work:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            run()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            run()
+        return graph.replay
+
+    return capture

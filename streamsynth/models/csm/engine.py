@@ -1,0 +1,94 @@
+"""The talker stage of the csm pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from streamsynth.engine.runner import Drawing
+from streamsynth.engine.sampler import SamplingParams
+from streamsynth.engine.stream import StepResult, Stream
+from streamsynth.engine.talker import Talker, TalkerStream
+from streamsynth.models.csm.loop import PAGE_SIZE, LoopSizes, open_loop
+from streamsynth.models.csm.pipeline import CSM, TOKEN_RATE
+from streamsynth.models.csm.prompts import CsmReader, PromptWriter
+from streamsynth.models.csm.weights import load_talker
+from streamsynth.models.llama.detokenise import load_tokenizer
+from streamsynth.speech import SpeechRequest
+
+
+class CsmEngine:
+    """Loads `config.json`, `tokenizer.json` and safetensors from a folder."""
+
+    def __init__(
+        self,
+        *,
+        folder: str,
+        device: str,
+        dtype: str,
+        temperature: float,
+        depth_temperature: float,
+        top_k: int,
+        max_rows: int,
+        max_tokens: int,
+        kv_cache_memory_bytes: int,
+        float8: bool,
+    ) -> None:
+        torch.set_num_threads(1)
+        model = load_talker(Path(folder), dtype=getattr(torch, dtype), device=device)
+        self._writer = PromptWriter(load_tokenizer(Path(folder)), model.codebooks)
+        self._positions = model.config.backbone.max_position_embeddings
+        loop = open_loop(
+            model,
+            LoopSizes(
+                gang_rows=1,
+                max_rows=max_rows,
+                max_tokens=max_tokens,
+                max_positions=self._positions,
+                kv_cache_memory_bytes=kv_cache_memory_bytes,
+                float8=float8,
+            ),
+        )
+        self._talker = Talker(
+            loop.runner,
+            loop.planner,
+            page_size=PAGE_SIZE,
+            rate=TOKEN_RATE,
+            codebooks=model.codebooks,
+            eos=model.config.eos_code,
+            frame_units=model.codebooks,
+        )
+        self._sampling = {"first": temperature, "rest": depth_temperature}
+        self._top_k = top_k
+        self._warm_up()
+
+    def open(self, request: Mapping[str, Any]) -> TalkerStream:
+        asked = SpeechRequest.from_wire(dict(request))
+        seed = (asked.seed or 0) % 2**63
+        first, rest = (
+            SamplingParams(temperature=self._sampling[name], top_k=self._top_k, seed=seed) for name in ("first", "rest")
+        )
+        limit = min(CSM.speech.max_new_tokens, asked.max_new_tokens or CSM.speech.max_new_tokens)
+        reader = CsmReader(self._writer, asked.voice, asked.granularity, self._positions)
+        return self._talker.add(reader, Drawing(first=first, rest=rest), limit)
+
+    def step(self, streams: Sequence[Stream]) -> StepResult:
+        return self._talker.step(streams)
+
+    def counters(self) -> dict[str, int]:
+        return self._talker.counters()
+
+    def close(self) -> None:
+        pass
+
+    def _warm_up(self) -> None:
+        """Speak a word, so that the first request finds everything loaded."""
+        stream = self.open(SpeechRequest(voice=CSM.speech.default_voice, seed=0).to_wire())
+        stream.push("Hello.")
+        stream.finish()
+        for _ in range(4):
+            self.step([stream])
+        stream.close()
