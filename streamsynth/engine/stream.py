@@ -38,9 +38,9 @@ class Emission:
     `segment` counts the containers that the request's granularity asks for (always 0 under "none"). `segment_text`, the
     words that the segment speaks, is given with the segment's first emission. `segment_final` marks a segment's last
     emission and `final` the stream's; either may carry zero units. `finish_reason` ("stop" or "length") goes with
-    `final`. `consumed` counts the input units used up so far, where another stage feeds this one. `pause` asks the stage
-    that this one feeds for so many units of silence behind the media. `notices` leave the worker at once, before and
-    independently of the media: an emission of no media may carry nothing else.
+    `final`. `consumed` counts the input units used up so far, where another stage feeds this one. `pause` asks the
+    stage that this one feeds for so many units of silence behind the media. `notices` leave the worker at once, before
+    and independently of the media: an emission of no media may carry nothing else.
     """
 
     media: npt.NDArray[Any]

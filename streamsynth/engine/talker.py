@@ -28,7 +28,8 @@ IDLE_PAGES_S = 2.0
 class Passage:
     """Text that is spoken in one go: each row's prompt, int64 (length, width), and where it stands in the segments.
 
-    `text` is the segment's, with its first passage; `max_frames` ends a passage that does not end itself.
+    `text` is the segment's, with its first passage; `max_frames` ends a passage that does not end itself; `pause` is
+    how many frames of silence follow it, in the request's count of frames too.
     """
 
     prompts: Sequence[Tensor]
@@ -36,6 +37,7 @@ class Passage:
     segment: int
     text: str | None
     ends_segment: bool
+    pause: int = 0
 
 
 class Reader(Protocol):
@@ -244,11 +246,19 @@ class Talker:
         runaway = gang.drawn >= passage.max_frames
         if not (ended or limited or runaway):
             return self._emit(stream, frame, passage)
-        stream.cut |= not ended
+        pause = min(passage.pause, stream.frames_left)
+        stream.frames_left -= pause
         self._end_passage(stream)
+        limited = stream.frames_left <= 0 and not stream.done
+        stream.cut |= not ended or limited or pause < passage.pause
         final = limited or stream.done
         return self._emit(
-            stream, None if ended else frame, passage, segment_final=passage.ends_segment or final, final=final
+            stream,
+            None if ended else frame,
+            passage,
+            segment_final=passage.ends_segment or final,
+            final=final,
+            pause=pause,
         )
 
     def _end_passage(self, stream: TalkerStream) -> None:
@@ -265,6 +275,7 @@ class Talker:
         *,
         segment_final: bool = False,
         final: bool = False,
+        pause: int = 0,
     ) -> Emission:
         """A frame, or an end without one. The first of a segment's emissions carries its text."""
         first = passage is not None and passage.segment == stream.segments
@@ -278,6 +289,7 @@ class Talker:
             segment_text=passage.text if passage is not None and first else None,
             segment_final=segment_final,
             final=final,
+            pause=pause * self._shape[0],
             finish_reason="length" if stream.cut else "stop",
         )
 

@@ -13,11 +13,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from streamsynth.engine.cost import MediaCost
 from streamsynth.engine.stream import Emission, StepResult, Stream
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk
 from streamsynth.models.mimi.captured import CapturedDecoder
 from streamsynth.models.mimi.decoder import MimiDecoder
+from streamsynth.models.mimi.joins import Joiner
 
 MAX_FRAMES = 8
 COMFORTABLE_LEAD_S = 0.4
@@ -25,16 +27,35 @@ COMFORTABLE_LEAD_S = 0.4
 
 COMFORTABLE_FRAMES = 4
 
+FIRST_FRAMES = ((0.6, 1), (0.8, 2), (0.95, 4))
+"""How many frames the first chunk of a stream has while frames come at most at such a share of real time; else
+MAX_FRAMES. A first chunk that is a single frame starves its listener where the second is late."""
+
+HUNGRY_LEAD_S = 2.0
+"""A listener who has more in hand may be waited for: how fast frames come then says nothing."""
+
+LONGEST_INTERVAL_S = 1.0
+"""Frames that took longer were waited for by nobody."""
+
 
 @dataclass(slots=True)
 class _Run:
-    """Frames of one segment that wait to be decoded, int64 (frames, codebooks), with the marks of their segment."""
+    """Frames of one passage that wait to be decoded, int64 (frames, codebooks), with the marks of their segment.
+
+    `pause`: units of silence behind the passage, which ends there.
+    """
 
     codes: npt.NDArray[np.int64]
     segment: int
     text: str | None
     ends_segment: bool
     final: bool
+    pause: int
+
+    @property
+    def complete(self) -> bool:
+        """Nothing will join it."""
+        return self.ends_segment or self.final or self.pause > 0
 
 
 class CodecStream:
@@ -47,9 +68,13 @@ class CodecStream:
         self._runs: deque[_Run] = deque()
         self._samples = 0
         self._first_at: float | None = None
+        self._first_frames = 0
+        self._fed_at: float | None = None
+        self._joiner = engine.open_joiner()
 
     def feed(self, chunk: Chunk) -> None:
         marks = chunk.marks
+        self._keep_pace(chunk)
         self._runs.append(
             _Run(
                 chunk.array.astype(np.int64).reshape(-1, self._engine.codebooks),
@@ -57,34 +82,53 @@ class CodecStream:
                 marks.get("segment_text"),
                 marks.get("segment_final", False),
                 chunk.final,
+                marks.get("pause", 0),
             )
         )
         self._join()
 
+    def _keep_pace(self, chunk: Chunk) -> None:
+        """Let the engine know how long a frame was in coming, if somebody waits for it."""
+        now = time.monotonic()
+        if self._fed_at is not None and chunk.units and self._lead_s(now) < HUNGRY_LEAD_S:
+            interval = now - self._fed_at
+            if interval < LONGEST_INTERVAL_S:
+                self._engine.pace.add(interval, chunk.units / chunk.rate)
+        passage_ends = chunk.final or chunk.marks.get("pause", 0) > 0
+        self._fed_at = None if passage_ends else now
+        if not self._first_frames:
+            self._first_frames = self._engine.first_frames()
+
+    def _lead_s(self, now: float) -> float:
+        """What a listener who began with the first sample has in hand."""
+        return 0.0 if self._first_at is None else self._first_at + self._samples / self._engine.sample_rate - now
+
     def _join(self) -> None:
-        """Make one run of the last two if they belong to one segment."""
+        """Make one run of the last two if they belong to one passage."""
         if len(self._runs) < 2:
             return
         before, last = self._runs[-2], self._runs[-1]
-        if before.ends_segment or before.segment != last.segment:
+        if before.complete or before.segment != last.segment:
             return
         before.codes = np.concatenate((before.codes, last.codes))
         before.text = before.text if before.text is not None else last.text
-        before.ends_segment, before.final = last.ends_segment, last.final
+        before.ends_segment, before.final, before.pause = last.ends_segment, last.final, last.pause
         self._runs.pop()
 
     @property
     def ready_frames(self) -> int:
-        """Frames that one step may take: of one segment."""
+        """Frames that one step may take: of one passage."""
         return min(len(self._runs[0].codes), MAX_FRAMES) if self._runs else 0
 
     @property
     def ends_now(self) -> bool:
         """Whether the first run is complete: nothing will join it."""
-        return bool(self._runs) and (self._runs[0].ends_segment or self._runs[0].final or len(self._runs) > 1)
+        return bool(self._runs) and (self._runs[0].complete or len(self._runs) > 1)
 
     def wake_at(self) -> float | None:
         if not self._runs:
+            return None
+        if self._first_at is None and self.ready_frames < self._first_frames and not self.ends_now:
             return None
         if self.ends_now or self._first_at is None or self.ready_frames >= COMFORTABLE_FRAMES:
             return 0.0
@@ -98,10 +142,15 @@ class CodecStream:
         self.consumed += frames * self._engine.frame_units
         return codes
 
-    def emit(self, samples: npt.NDArray[np.float32]) -> Emission:
-        """What was just taken, as sound; ends the run if it is used up."""
+    def emit(self, samples: npt.NDArray[np.float32]) -> Emission | None:
+        """What was just taken, as sound; ends the run if it is used up. None: there was nothing to hear yet."""
         run = self._runs[0]
         ended = not len(run.codes)
+        samples = self._joiner.speech(samples)
+        if ended:
+            samples = self._end_passage(run, samples)
+        elif not len(samples):
+            return None
         if self._first_at is None and len(samples):
             self._first_at = time.monotonic()
         self._samples += len(samples)
@@ -118,6 +167,14 @@ class CodecStream:
         if ended:
             self._runs.popleft()
         return emission
+
+    def _end_passage(self, run: _Run, samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        if run.pause:
+            pause = self._joiner.pause(run.pause // self._engine.frame_units * self._engine.frame_samples)
+            self._joiner.begin()
+            self._engine.reset(self)
+            return np.concatenate((samples, pause))
+        return self._joiner.fade_out(samples) if run.final else samples
 
     def step(self) -> Emission | None:
         raise AssertionError("a codec's streams are stepped together")
@@ -152,7 +209,8 @@ class _PlainDecoder:
 class MimiEngine:
     """Decodes up to `max_streams` streams. `gain` multiplies the samples: some voices were trained quiet.
 
-    A frame arrives as `frame_units` units. A talker's vocabulary may be larger than a codebook, by marks that a trained
+    A passage is decoded as if it stood alone; with `shapes` it starts where it can be heard, and does not break off. A
+    frame arrives as `frame_units` units. A talker's vocabulary may be larger than a codebook, by marks that a trained
     one never draws within speech: they sound as code 0.
     """
 
@@ -163,12 +221,16 @@ class MimiEngine:
         sample_rate: int,
         max_streams: int,
         gain: float = 1.0,
+        shapes: bool = False,
         frame_units: int = 1,
     ) -> None:
         self.sample_rate = sample_rate
         self.codebooks = decoder.config.num_quantizers
         self.frame_units = frame_units
         self._codes = decoder.config.codebook_size
+        self.frame_samples = decoder.config.frame_samples
+        self.pace = MediaCost()
+        self._shapes = shapes
         self._gain = gain
         self._decoding: _Decoding = (
             CapturedDecoder(decoder, slots=max_streams, frames=range(1, MAX_FRAMES + 1))
@@ -186,6 +248,18 @@ class MimiEngine:
         self._decoding.reset(slot)
         return CodecStream(self, slot)
 
+    def open_joiner(self) -> Joiner:
+        return Joiner(self.sample_rate, shapes=self._shapes)
+
+    def first_frames(self) -> int:
+        """How many frames the first chunk of a stream should have, as fast as frames have been coming of late."""
+        share = self.pace.look()
+        return next((frames for limit, frames in FIRST_FRAMES if share <= limit), MAX_FRAMES)
+
+    def reset(self, stream: CodecStream) -> None:
+        """Let its next frames be decoded as the first of a stream."""
+        self._decoding.reset(stream.slot)
+
     def free(self, stream: CodecStream) -> None:
         self._free.append(stream.slot)
 
@@ -193,11 +267,13 @@ class MimiEngine:
         """Decode the neediest stream's frames, and as many of each other stream that has so many."""
         ready = [stream for stream in streams if isinstance(stream, CodecStream)]
         frames = ready[0].ready_frames
-        if not frames:
-            return StepResult([(ready[0], ready[0].emit(np.zeros(0, np.float32)))])
-        together = [stream for stream in ready if stream.ready_frames >= frames]
-        samples = self._decode(together, frames)
-        return StepResult([(stream, stream.emit(row)) for stream, row in zip(together, samples, strict=True)])
+        if frames:
+            together = [stream for stream in ready if stream.ready_frames >= frames]
+            decoded = self._decode(together, frames)
+        else:
+            together, decoded = ready[:1], np.zeros((1, 0), np.float32)
+        emitted = [(stream, stream.emit(row)) for stream, row in zip(together, decoded, strict=True)]
+        return StepResult([(stream, emission) for stream, emission in emitted if emission is not None])
 
     def _decode(self, streams: Sequence[CodecStream], frames: int) -> npt.NDArray[np.float32]:
         codes = torch.from_numpy(np.stack([stream.take(frames) for stream in streams])).transpose(1, 2)

@@ -16,4 +16,4 @@ class TinyCodec(MimiEngine):
     def __init__(self, *, gain: float, max_streams: int) -> None:
         torch.set_num_threads(1)
         decoder = MimiDecoder.load(weights_folder() / "codec")
-        super().__init__(decoder, sample_rate=SAMPLE_RATE, max_streams=max_streams, gain=gain)
+        super().__init__(decoder, sample_rate=SAMPLE_RATE, max_streams=max_streams, gain=gain, shapes=True)

@@ -1,6 +1,7 @@
 """The tiny-speech pipeline: a talker that makes code frames, a codec that makes them sound. Imports no model."""
 
 from streamsynth.config.pipeline import Pipeline, Stage, StageKind
+from streamsynth.config.unset import UNSET
 from streamsynth.graph.chunk import Unit
 from streamsynth.speech import SpeechTraits, Voice
 
@@ -16,8 +17,9 @@ TINY_SPEECH = Pipeline(
             kind=StageKind.AUTOREGRESSIVE,
             engine="streamsynth.models.tiny_speech.talker:TinyTalker",
             options={
-                "guidance": 1.5,
-                "temperature": 0.5,
+                "alphabet": "phonemes",
+                "guidance": UNSET,
+                "temperature": UNSET,
                 "depth_temperature": 0.5,
                 "top_k": 50,
                 "max_rows": 32,
@@ -32,7 +34,7 @@ TINY_SPEECH = Pipeline(
             name="codec",
             kind=StageKind.GENERATION,
             engine="streamsynth.models.tiny_speech.codec:TinyCodec",
-            options={"gain": 2.0, "max_streams": 64},
+            options={"gain": 1.0, "max_streams": 64},
             inputs=("talker",),
             rate=SAMPLE_RATE,
         ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,67 +13,89 @@ from torch import Tensor
 
 from streamsynth.engine.talker import Passage
 from streamsynth.models.csm.model import ABSENT
-from streamsynth.models.hibari.phonemes import Phonemizer, split_phonemes
+from streamsynth.models.hibari.phonemes import Piece, split_phonemes
 from streamsynth.models.hibari.reading import refuse_foreign
+from streamsynth.models.tiny_speech.pipeline import FRAME_RATE
+from streamsynth.models.tiny_speech.reading import Alphabet, Reading
 from streamsynth.speech import Granularity
 from streamsynth.text.boundaries import Ending
-from streamsynth.text.cutter import TextCutter
+from streamsynth.text.cutter import TextCutter, Unit
+from streamsynth.text.pauses import PAUSE_S
 
-MAX_PHONEMES = 150
+MAX_SYMBOLS = 150
 """About 10 s of speech: the talker was trained on sentences of at most 12 s."""
 
-FRAMES_PER_PHONEME = 6
-"""A passage that runs to this many frames a phoneme does not end by itself: three times the slowest speech."""
+FRAMES_PER_SYMBOL = 6
+"""A passage that runs to this many frames a symbol does not end by itself: three times the slowest speech."""
 
 MIN_FRAMES = 50
 
+_MARKS = {Alphabet.PHONEMES: "<ph>", Alphabet.CHARACTERS: "<ch>"}
+_TABLES = {Alphabet.PHONEMES: "phonemes", Alphabet.CHARACTERS: "chars"}
+
 
 class Vocabulary:
-    """Phonemes to ids. `null` is the prompt of the row that guidance steers away from."""
+    """Symbols of one alphabet to ids. `null` is the prompt of the row that guidance steers away from."""
 
-    def __init__(self, folder: Path, codebooks: int) -> None:
-        ids = json.loads((folder / "vocab.json").read_text())
-        self._phonemes: dict[str, int] = ids["phonemes"]
-        self._specials: dict[str, int] = ids["specials"]
+    def __init__(self, folder: Path, alphabet: Alphabet, codebooks: int) -> None:
+        tables = json.loads((folder / "vocab.json").read_text())
+        self._ids: Mapping[str, int] = tables[_TABLES[alphabet]]
+        self._specials: Mapping[str, int] = tables["specials"]
+        self._mark = _MARKS[alphabet]
         self._codebooks = codebooks
-        self.null = self._position(["<s>", "<null>", "</s>"], [])
+        self.null = self._positions(["<s>", "<null>", "</s>"], [])
 
     @property
-    def alphabet(self) -> frozenset[str]:
-        return frozenset(self._phonemes)
+    def symbols(self) -> frozenset[str]:
+        return frozenset(self._ids)
 
-    def prompt(self, phonemes: str) -> Tensor:
+    def prompt(self, symbols: str) -> Tensor:
         """Input positions, int64 (length, 1 + codebooks), of a passage."""
-        return self._position(["<s>", "<ph>", "</s>"], [self._phonemes[phoneme] for phoneme in phonemes])
+        return self._positions(["<s>", self._mark, "</s>"], [self._ids[symbol] for symbol in symbols])
 
-    def _position(self, specials: list[str], said: list[int]) -> Tensor:
+    def _positions(self, specials: list[str], said: list[int]) -> Tensor:
         begin, mode, end = (self._specials[name] for name in specials)
         text = torch.tensor([begin, mode, *said, end])[:, None]
         return torch.cat((text, torch.full((len(text), self._codebooks), ABSENT)), 1)
 
 
-class TinyReader:
-    """The front end of one request: sentences become passages as soon as they are certain."""
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """What all requests read with."""
 
-    def __init__(self, vocabulary: Vocabulary, phonemizer: Phonemizer, granularity: Granularity, guided: bool) -> None:
-        self._vocabulary = vocabulary
-        self._phonemizer = phonemizer
+    vocabulary: Vocabulary
+    reading: Reading
+    guided: bool
+
+
+class TinyReader:
+    """The front end of one request: units of text become passages as soon as they are certain; under granularity
+    "none" once all text is there.
+
+    Each passage stands alone: the talker was trained on single utterances, and loses its place behind another.
+    """
+
+    def __init__(self, voice: Voice, granularity: Granularity) -> None:
+        self._voice = voice
         self._one_segment = granularity is Granularity.NONE
         self._cutter = TextCutter(clauses=granularity is Granularity.CLAUSE)
-        self._guided = guided
         self._finished = False
         self._segment = 0
-        self._said: list[str] = []
+        self._text: list[str] = []
         self._passages: deque[Passage] = deque()
 
     def push(self, text: str) -> None:
-        self._said.append(text)
         self._cutter.push(text)
-        self._read()
+        if self._one_segment:
+            self._text.append(text)
+        else:
+            self._read()
 
     def finish(self) -> None:
         self._finished = True
         self._cutter.finish()
+        if self._one_segment:
+            refuse_foreign("".join(self._text))  # One request: nothing of it is spoken.
         self._read()
 
     @property
@@ -83,22 +107,31 @@ class TinyReader:
 
     def _read(self) -> None:
         while (unit := self._cutter.take()) is not None:
-            refuse_foreign(unit.text)
-            phonemes = self._phonemizer(unit.text)
-            if phonemes:
-                self._say(unit.text, phonemes, unit.ending)
+            symbols = self._voice.reading(unit.text)
+            if symbols:
+                self._say(unit, symbols)
 
-    def _say(self, text: str, phonemes: str, ending: Ending) -> None:
-        pieces = list(split_phonemes(phonemes, ending, MAX_PHONEMES))
+    def _say(self, unit: Unit, symbols: str) -> None:
+        pieces = list(split_phonemes(symbols, unit.ending, MAX_SYMBOLS))
+        text = "".join(self._text) if self._one_segment else unit.text
         for number, piece in enumerate(pieces):
-            prompt = self._vocabulary.prompt(piece.phonemes)
-            self._passages.append(
-                Passage(
-                    prompts=[prompt, self._vocabulary.null] if self._guided else [prompt],
-                    max_frames=max(MIN_FRAMES, FRAMES_PER_PHONEME * len(piece.phonemes)),
-                    segment=0 if self._one_segment else self._segment,
-                    text="".join(self._said) if self._one_segment else text,
-                    ends_segment=not self._one_segment and number == len(pieces) - 1,
-                )
-            )
-        self._segment += 1
+            ends = not self._one_segment and number == len(pieces) - 1
+            self._passages.append(self._passage(piece, text, ends))
+        self._segment += not self._one_segment
+
+    def _passage(self, piece: Piece, text: str, ends_segment: bool) -> Passage:
+        vocabulary = self._voice.vocabulary
+        prompt = vocabulary.prompt(piece.phonemes)
+        return Passage(
+            prompts=[prompt, vocabulary.null] if self._voice.guided else [prompt],
+            max_frames=max(MIN_FRAMES, FRAMES_PER_SYMBOL * len(piece.phonemes)),
+            segment=self._segment,
+            text=text,
+            ends_segment=ends_segment,
+            pause=pause_frames(piece.ending),
+        )
+
+
+def pause_frames(ending: Ending) -> int:
+    """At least one: a pause is where a passage ends."""
+    return max(1, round(PAUSE_S[ending] * FRAME_RATE))

@@ -15,24 +15,32 @@ from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.stream import StepResult, Stream
 from streamsynth.engine.talker import Talker, TalkerStream
 from streamsynth.models.csm.weights import load_talker
-from streamsynth.models.hibari.phonemes import Phonemizer
 from streamsynth.models.tiny_speech.pipeline import FRAME_RATE
 from streamsynth.models.tiny_speech.places import weights_folder
-from streamsynth.models.tiny_speech.prompts import TinyReader, Vocabulary
+from streamsynth.models.tiny_speech.prompts import TinyReader, Vocabulary, Voice
+from streamsynth.models.tiny_speech.reading import Alphabet, open_reading
 from streamsynth.speech import SpeechRequest
 
 PAGE_SIZE = 16
 MAX_SECONDS = 600
 
+GUIDANCE = {Alphabet.PHONEMES: 1.5, Alphabet.CHARACTERS: 2.0}
+TEMPERATURE = {Alphabet.PHONEMES: 0.5, Alphabet.CHARACTERS: 0.4}
+"""What each alphabet was measured best with."""
+
 
 class TinyTalker:
-    """Loads the talker on the CPU; `guidance` 1 runs one row a request, any other scale two."""
+    """Loads the talker on the CPU; `guidance` 1 runs one row a request, any other scale two.
+
+    Left to None, `guidance` and the `temperature` of the first codebook are what suits the `alphabet`.
+    """
 
     def __init__(
         self,
         *,
-        guidance: float,
-        temperature: float,
+        alphabet: str,
+        guidance: float | None = None,
+        temperature: float | None = None,
         depth_temperature: float,
         top_k: int,
         max_rows: int,
@@ -40,6 +48,7 @@ class TinyTalker:
         kv_cache_memory_bytes: int,
     ) -> None:
         torch.set_num_threads(1)
+        read = Alphabet.named(alphabet)
         folder = weights_folder()
         model = load_talker(folder / "talker")
         backbone = model.config.backbone
@@ -60,10 +69,13 @@ class TinyTalker:
             codebooks=model.config.codebooks,
             eos=model.config.eos_code,
         )
-        self._vocabulary = Vocabulary(folder, model.config.codebooks)
-        self._phonemizer = Phonemizer(self._vocabulary.alphabet)
-        self._guidance = guidance
-        self._sampling = {"first": temperature, "rest": depth_temperature}
+        self._guidance = GUIDANCE[read] if guidance is None else guidance
+        vocabulary = Vocabulary(folder, read, model.config.codebooks)
+        self._voice = Voice(vocabulary, open_reading(read, vocabulary.symbols), guided=self._guidance != 1.0)
+        self._sampling = {
+            "first": TEMPERATURE[read] if temperature is None else temperature,
+            "rest": depth_temperature,
+        }
         self._top_k = top_k
         self._warm_up()
 
@@ -76,8 +88,7 @@ class TinyTalker:
         limit = MAX_SECONDS * FRAME_RATE
         if asked.max_new_tokens is not None:
             limit = min(limit, asked.max_new_tokens)
-        guided = self._guidance != 1.0
-        reader = TinyReader(self._vocabulary, self._phonemizer, asked.granularity, guided)
+        reader = TinyReader(self._voice, asked.granularity)
         return self._talker.add(reader, Drawing(first=first, rest=rest, scale=self._guidance), limit)
 
     def step(self, streams: Sequence[Stream]) -> StepResult:
