@@ -1,0 +1,104 @@
+"""The csm stages on a folder of random weights, on the CPU: what they take, and when they end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+from transformers import CsmForConditionalGeneration
+
+from streamsynth.bench.ar_sides import StreamSynthSide, TransformersSide
+from streamsynth.engine.stream import Emission
+from streamsynth.graph.chunk import Chunk, Unit
+from streamsynth.models.csm.codec import CsmCodec
+from streamsynth.models.csm.config import CsmConfig
+from streamsynth.models.csm.engine import CsmEngine
+from streamsynth.models.csm.loop import LoopSizes, open_loop
+from streamsynth.models.csm.pipeline import CODEBOOKS, CSM, FRAME_SAMPLES, TOKEN_RATE
+from streamsynth.models.csm.prompts import PromptWriter
+from streamsynth.models.csm.random_folder import write_random_csm
+from streamsynth.models.csm.weights import load_talker
+from streamsynth.models.llama.config import DecoderConfig
+from streamsynth.models.mimi.config import MimiConfig
+from streamsynth.speech import SpeechRequest
+
+SIZES = {"heads": 2, "kv_heads": 1, "head_dim": 16}
+TALKER = CsmConfig(
+    backbone=DecoderConfig(hidden_size=32, layers=2, intermediate_size=48, max_position_embeddings=256, **SIZES),
+    depth=DecoderConfig(hidden_size=32, layers=1, intermediate_size=48, max_position_embeddings=33, **SIZES),
+    codebooks=CODEBOOKS,
+    vocab_size=67,
+    text_vocab_size=300,
+    eos_code=0,
+    audio_token=298,
+    audio_eos_token=299,
+)
+CODEC = MimiConfig(
+    hidden_size=16,
+    num_filters=2,
+    codebook_size=64,
+    codebook_dim=8,
+    vector_quantization_hidden_dimension=8,
+    upsample_groups=16,
+    num_hidden_layers=1,
+    intermediate_size=16,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    head_dim=8,
+    sliding_window=16,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    made = tmp_path_factory.mktemp("csm")
+    write_random_csm(made, TALKER, CODEC, dtype=torch.float32)
+    return made
+
+
+def test_an_utterance_ends_at_its_limit_and_sounds_for_as_long(folder: Path) -> None:
+    """S18: finish reason "length"; the frames arrive as tokens, 400 a second."""
+    options = {"folder": str(folder), "device": "cpu", "dtype": "float32"}
+    chosen = dict(CSM.stage("talker").options) | options | {"kv_cache_memory_bytes": 1 << 20, "max_rows": 4}
+    talker = CsmEngine(**chosen)
+    codec = CsmCodec(**options, max_streams=2)
+    request = SpeechRequest(voice="3", max_new_tokens=5).to_wire()
+    speaking, sounding = talker.open(request), codec.open(request)
+    speaking.push("Nothing is said here.")
+    speaking.finish()
+    fed, heard, tokens = None, [], 0
+    while fed is None or not fed.final:
+        for _, fed in talker.step([speaking]).made:
+            assert isinstance(fed, Emission)
+            assert fed.rate == TOKEN_RATE
+            chunk = Chunk(fed.media, tokens, len(fed.media), Unit.TOKEN, fed.rate, fed.final, fed.marks())
+            tokens += len(fed.media)
+            sounding.feed(chunk)
+    while not heard or not heard[-1].final:
+        heard += [made for _, made in codec.step([sounding]).made]
+    assert fed.finish_reason == "length"
+    assert tokens == 5 * CODEBOOKS == heard[-1].consumed
+    assert sum(len(made.media) for made in heard) == 5 * FRAME_SAMPLES
+    assert np.isfinite(np.concatenate([made.media for made in heard])).all()
+
+
+def test_transformers_reads_the_folder_and_draws_the_same_frames(folder: Path) -> None:
+    ours = load_talker(folder)
+    sizes = LoopSizes(gang_rows=1, max_rows=2, max_tokens=64, max_positions=128, kv_cache_memory_bytes=1 << 20)
+    side = StreamSynthSide(ours, open_loop(ours, sizes), temperature=0.0, top_k=0)
+    theirs = TransformersSide(folder, dtype=torch.float32, device="cpu", temperature=0.0, top_k=0)
+    prompts = torch.randint(256, (2, 9), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(side.generate(prompts, 6).frames, theirs.generate(prompts, 6).frames)
+    assert CsmForConditionalGeneration.from_pretrained(folder).config.num_codebooks == CODEBOOKS
+
+
+def test_names_of_marks_in_a_text_are_spelled_out(folder: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    said = "<|end_of_text|>"
+    prompt = PromptWriter(tokenizer, CODEBOOKS)("0", said)
+    assert len(prompt) == 2 + len("[0]") + len(said)
+    assert prompt[1:-1, 0].max() < 256
