@@ -42,32 +42,57 @@ class DenseAttention:
         self._values = like.new_zeros(shape)
         self._rows = rows
         self._every = torch.arange(length, device=like.device)
-        self._positions: dict[tuple[int, int], Tensor] = {}
+        self._stretches: dict[tuple[int, int], _Stretch] = {}
         self.begin(0, length)
 
     def begin(self, start: int, count: int) -> None:
         """The next forward pass covers positions `start` to `start + count` of each row."""
         self._start, self._count = start, count
-        if (start, count) not in self._positions:
-            self._positions[start, count] = self._every[start : start + count].repeat(self._rows)
-        self.positions = self._positions[start, count]
+        if (start, count) not in self._stretches:
+            self._stretches[start, count] = self._stretch(start, count)
+        self._now = self._stretches[start, count]
+        self.positions = self._now.positions
+
+    def _stretch(self, start: int, count: int) -> _Stretch:
+        end, every = start + count, self._every
+        return _Stretch(
+            positions=every[start:end].repeat(self._rows),
+            mask=every[start:end, None] >= every[:end] if count > 1 else None,
+            layers=[
+                (
+                    keys[:, :, start:end].transpose(1, 2),
+                    values[:, :, start:end].transpose(1, 2),
+                    keys[:, :, :end],
+                    values[:, :, :end],
+                )
+                for keys, values in zip(self._keys, self._values, strict=True)
+            ],
+        )
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        rows, count, end = self._rows, self._count, self._start + self._count
-        keys, values = self._keys[layer], self._values[layer]
-        keys[:, :, self._start : end] = k.view(rows, count, *k.shape[1:]).transpose(1, 2)
-        values[:, :, self._start : end] = v.view(rows, count, *v.shape[1:]).transpose(1, 2)
-        mask = None
-        if count > 1:
-            mask = self._every[self._start : end, None] >= self._every[:end]
+        key_places, value_places, keys, values = self._now.layers[layer]
+        key_places.copy_(k.view(key_places.shape))
+        value_places.copy_(v.view(value_places.shape))
         out = F.scaled_dot_product_attention(
-            q.view(rows, count, *q.shape[1:]).transpose(1, 2),
-            keys[:, :, :end],
-            values[:, :, :end],
-            attn_mask=mask,
+            q.view(self._rows, self._count, *q.shape[1:]).transpose(1, 2),
+            keys,
+            values,
+            attn_mask=self._now.mask,
             enable_gqa=q.shape[1] != k.shape[1],
         )
         return out.transpose(1, 2).reshape(q.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Some positions of a dense cache. `layers`: where their keys and values go, and all of both up to their end.
+
+    Made once: in a decode step on the CPU, views take about as long as what is done with them.
+    """
+
+    positions: Tensor
+    mask: Tensor | None
+    layers: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
 class PageMemory:
@@ -170,7 +195,8 @@ class PagedAttention:
         if self._decoding:
             # The query heads that share a key head look alike to it: several queries of one head.
             (group,) = self._groups
-            return group.attend(self._memory, layer, q.unflatten(1, (k.shape[1], -1)), grouped=False).reshape(q.shape)
+            grouped = q.view(len(q), k.shape[1], -1, q.shape[2])
+            return group.attend(self._memory, layer, grouped, grouped=False).reshape(q.shape)
         grouped = q.shape[1] != k.shape[1]
         parts = []
         start = 0

@@ -182,7 +182,7 @@ class Runner:
         self._memory = memory
         self._device = memory.keys.device
         self._caches: dict[int, DenseAttention] = {}
-        self._controls: dict[int, LogitControls] = {}
+        self._batches: dict[int, _Batch] = {}
 
     @torch.inference_mode()
     def step(self, plan: Plan, gangs: Mapping[Row, FrameGang]) -> list[Drawn]:
@@ -203,9 +203,9 @@ class Runner:
         for rows in {len(gang.rows) for gang in ready}:
             alike = [gang for gang in ready if len(gang.rows) == rows]
             ends = torch.tensor([last[row] for gang in alike for row in gang.rows], device=self._device)
-            controls = self._controls_of(alike, rows)
-            drawn = self._draw(hidden[ends], alike, controls)
-            logprobs = controls.take_logprobs() if controls is not None else {}
+            batch = self._batch(alike, rows)
+            drawn = self._draw(hidden[ends], batch)
+            logprobs = batch.controls.take_logprobs() if batch.controls is not None else {}
             fed = self._model.feedback(drawn).cpu()
             for place, (gang, frame, position) in enumerate(zip(alike, drawn.cpu(), fed, strict=True)):
                 gang.launch()
@@ -213,23 +213,37 @@ class Runner:
                 frames[gang] = Drawn(gang, frame, logprobs.get(place))
         return [frames[gang] for gang in ready]
 
-    def _controls_of(self, gangs: list[FrameGang], rows: int) -> LogitControls | None:
+    def _batch(self, gangs: list[FrameGang], rows: int) -> _Batch:
         """Made anew only when others are drawn together than the last time."""
-        if not any(gang.drawing.controlled for gang in gangs):
-            return None
-        if rows not in self._controls or self._controls[rows].requests != gangs:
-            self._controls[rows] = LogitControls(gangs)
-        return self._controls[rows]
+        if rows not in self._batches or self._batches[rows].gangs != gangs:
+            self._batches[rows] = _Batch.of(gangs, self._device)
+        return self._batches[rows]
 
-    def _draw(self, hidden: Tensor, gangs: Sequence[FrameGang], controls: LogitControls | None) -> Tensor:
+    def _draw(self, hidden: Tensor, batch: _Batch) -> Tensor:
         rows = hidden.shape[0]
         if rows not in self._caches:
             self._caches[rows] = self._model.depth_cache(rows)
-        return self._model.frame(
-            hidden,
-            SamplingBatch.of([gang.drawing.first for gang in gangs], self._device, controls),
-            SamplingBatch.of([gang.drawing.rest for gang in gangs], self._device, controls),
-            torch.tensor([gang.noise_position for gang in gangs], device=self._device),
-            torch.tensor([gang.drawing.scale for gang in gangs], device=self._device),
-            self._caches[rows],
+        position = torch.tensor([gang.noise_position for gang in batch.gangs], device=self._device)
+        return self._model.frame(hidden, batch.first, batch.rest, position, batch.scale, self._caches[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Gangs that draw together, and how."""
+
+    gangs: list[FrameGang]
+    first: SamplingBatch
+    rest: SamplingBatch
+    scale: Tensor
+    controls: LogitControls | None
+
+    @classmethod
+    def of(cls, gangs: list[FrameGang], device: torch.device) -> _Batch:
+        controls = LogitControls(gangs) if any(gang.drawing.controlled for gang in gangs) else None
+        return cls(
+            gangs,
+            SamplingBatch.of([gang.drawing.first for gang in gangs], device, controls),
+            SamplingBatch.of([gang.drawing.rest for gang in gangs], device, controls),
+            torch.tensor([gang.drawing.scale for gang in gangs], device=device),
+            controls,
         )

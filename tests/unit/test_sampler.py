@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from streamsynth.engine.sampler import SamplingBatch, SamplingParams, guide, gumbel, sample
+from streamsynth.engine.sampler import SamplingBatch, SamplingParams, frame_noise, guide, gumbel, sample
 from streamsynth.errors import StreamSynthError
 
 
@@ -75,6 +75,19 @@ def test_noise_differs_between_seeds_positions_codebooks_and_tokens() -> None:
     assert len(noise.flatten().unique()) > 0.999 * noise.numel()
     correlation = torch.corrcoef(noise)
     assert (correlation - torch.eye(6)).abs().max() < 0.4
+
+
+def test_the_noise_of_a_whole_frame_is_that_of_each_codebook_and_draws_the_same() -> None:
+    first, rest = (
+        SamplingBatch.of([SamplingParams(top_k=5, seed=seed) for seed in seeds]) for seeds in ((1, 2), (3, 4))
+    )
+    position, tokens = torch.tensor([9, 4]), torch.arange(40).expand(2, -1)
+    noise = frame_noise(first, rest, position, 3, 40)
+    logits = torch.randn(2, 40, generator=torch.Generator().manual_seed(0))
+    for codebook, batch in enumerate((first, rest, rest)):
+        assert torch.equal(noise[:, codebook], gumbel(batch.seed, position, codebook, tokens))
+        drawn = sample(logits, batch, position, codebook, noise)
+        assert torch.equal(drawn, sample(logits, batch, position, codebook))
 
 
 def test_noise_is_standard_gumbel() -> None:

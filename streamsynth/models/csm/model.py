@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streamsynth.engine.attention import Attention, DenseAttention
-from streamsynth.engine.sampler import SamplingBatch, guide, sample
+from streamsynth.engine.sampler import SamplingBatch, frame_noise, guide, sample
 from streamsynth.models.csm.config import CsmConfig
+from streamsynth.models.llama.lean import LeanDecoder, lean
 from streamsynth.models.llama.linear import Linear, product
 from streamsynth.models.llama.modules import Decoder
 
@@ -42,6 +43,8 @@ class CsmTalker(nn.Module):
         self.heads = nn.Parameter(torch.empty(config.codebooks - 1, config.vocab_size, depth_width))
         self.register_buffer("projected_codes", torch.empty(0), persistent=False)
         self.register_buffer("offsets", torch.empty(0, dtype=torch.int64), persistent=False)
+        self._lean_backbone: LeanDecoder | None = None
+        self._lean_depth: LeanDecoder | None = None
 
     @property
     def width(self) -> int:
@@ -61,6 +64,7 @@ class CsmTalker(nn.Module):
         self.offsets = torch.arange(self.config.codebooks, device=weight.device) * self.config.vocab_size
         self.backbone.fill_tables()
         self.depth.fill_tables()
+        self._lean_backbone, self._lean_depth = lean(self.backbone), lean(self.depth)
 
     def embed(self, inputs: Tensor) -> Tensor:
         """(tokens, 1 + codebooks) int64 to (tokens, hidden)."""
@@ -73,7 +77,7 @@ class CsmTalker(nn.Module):
         return self.code_embedding(frames + self.offsets).sum(1)
 
     def trunk(self, x: Tensor, attention: Attention) -> Tensor:
-        return self.backbone(x, attention)
+        return (self._lean_backbone or self.backbone)(x, attention)
 
     def depth_cache(self, rows: int) -> DenseAttention:
         return self.cache_of(DenseAttention, rows)
@@ -107,15 +111,19 @@ class CsmTalker(nn.Module):
         """
         units = position.shape[0]
         rows = hidden.shape[0] // units
-        codes = [sample(guide(self.first_head(hidden), scale, rows), first, position, 0)]
+        depth = self._lean_depth or self.depth
+        noise = None
+        if not (first.greedy and rest.greedy):
+            noise = frame_noise(first, rest, position, self.config.codebooks, self.config.vocab_size)
+        codes = [sample(guide(self.first_head(hidden), scale, rows), first, position, 0, noise)]
         x = torch.stack((self.projector(hidden), self._code(codes[0], 0, rows)), 1).flatten(0, 1)
         cache.begin(0, 2)
         for codebook in range(1, self.config.codebooks):
-            out = self.depth(x, cache)
+            out = depth(x, cache)
             if codebook == 1:
                 out = out.view(-1, 2, out.shape[-1])[:, 1]
             logits = guide(product(out, self.heads[codebook - 1]), scale, rows)
-            codes.append(sample(logits, rest, position, codebook))
+            codes.append(sample(logits, rest, position, codebook, noise))
             if codebook + 1 < self.config.codebooks:
                 x = self._code(codes[codebook], codebook, rows)
                 cache.begin(codebook + 1, 1)

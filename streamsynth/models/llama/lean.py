@@ -83,7 +83,7 @@ class LeanDecoder:
         self._cos = decoder.cos
         half = config.head_dim // 2
         self._sin = torch.cat((-decoder.sin[..., :half], decoder.sin[..., half:]), -1)
-        self._half = half
+        self._halved = (-1, config.heads + config.kv_heads, 2, half)
         self._shape = (-1, config.heads + 2 * config.kv_heads, config.head_dim)
         self._sizes = (config.heads + config.kv_heads, config.kv_heads)
         self._turned_sizes = (config.heads, config.kv_heads)
@@ -107,6 +107,7 @@ class LeanDecoder:
         if layer.q_norm is not None and layer.k_norm is not None:
             q, k = turned.split_with_sizes(self._turned_sizes, 1)
             turned = torch.cat((layer.q_norm(q), layer.k_norm(k)), 1)
-        turned = (turned * cos).addcmul_(turned.roll(self._half, -1), sin)
+        swapped = turned.view(self._halved).flip(2).flatten(2)
+        turned = (turned * cos).addcmul_(swapped, sin)
         q, k = turned.split_with_sizes(self._turned_sizes, 1)
         return attention.attend(number, q, k, v).reshape(-1, self._mixed)

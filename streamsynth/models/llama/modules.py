@@ -36,7 +36,8 @@ def normalise(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
     """
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
     scale = torch.addcmul(eps, length, length, value=1.0 / x.shape[-1]).rsqrt_()
-    return (x * scale).mul_(weight).to(x.dtype)
+    normed = (x * scale).mul_(weight)
+    return normed if normed.dtype is x.dtype else normed.to(x.dtype)
 
 
 def rotary_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None = None) -> Tensor:
