@@ -52,6 +52,35 @@ async def test_running_speech_finishes_and_new_work_is_refused(serve_process: An
     assert server.stop() == 0
 
 
+@pytest.mark.parametrize("workers_first", [True, False])
+async def test_a_signal_to_every_process_of_the_service_drains_like_one_to_the_server(
+    serve_process: Any, workers_first: bool
+) -> None:
+    """T7.6: as systemd stops a service unless told otherwise. The stream is whole, and the exit status is 0."""
+    server = serve_process("--model", "sine")
+    asked = {"input": "{delay 30}" + "x" * 40, "response_format": "pcm"}
+    async with aiohttp.ClientSession(server.url) as http, http.post(SPEECH, json=asked) as streaming:
+        workers = server.worker_pids()
+        assert workers
+        for pid in (*workers, server.pid) if workers_first else (server.pid, *workers):
+            os.kill(pid, signal.SIGTERM)
+        body = await streaming.read()
+    assert np.array_equal(np.frombuffer(body, "<i2"), tone(40 * SAMPLES_PER_CHARACTER))
+    log = await ended(server)
+    assert "Traceback" not in log
+    assert "died" not in log
+    assert server.stop() == 0
+
+
+def test_a_worker_that_is_stopped_ends_with_a_server_that_is_killed(serve_process: Any) -> None:
+    """T7.10: it cannot see its socket end. `serve_process` asserts that nothing is left."""
+    server = serve_process("--model", "sine")
+    (worker,) = server.worker_pids()
+    os.kill(worker, signal.SIGSTOP)
+    server.kill()
+    assert server.orphans == 0
+
+
 async def test_what_does_not_finish_in_time_is_cut(serve_process: Any) -> None:
     """A stream breaks off, a request without a first byte gets its 503, and the process ends."""
     server = serve_process("--model", "sine", "--limit", "drain_s=0.3")

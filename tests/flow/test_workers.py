@@ -52,16 +52,27 @@ async def until_ready(runtime: Runtime) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("fatal", [signal.SIGKILL, signal.SIGTERM])
-async def test_a_dead_worker_fails_its_requests_at_once_and_is_restarted(
-    runtime: Runtime, fatal: signal.Signals
-) -> None:
-    """T7.1, T7.2, T7.11, V25: loaded. Each request gets one typed error; the next utterance works."""
+@pytest.mark.parametrize("polite", [signal.SIGTERM, signal.SIGINT])
+async def test_a_worker_ends_by_its_server_alone(runtime: Runtime, polite: signal.Signals) -> None:
+    """T7.1, T7.6: service managers signal every process of a service, and draining needs the workers."""
+    worker = worker_pid(runtime)
+    flow = runtime.open_speech("sine", REQUEST)
+    flow.send_text("x" * 1000)
+    await flow.receive()
+    os.kill(worker, polite)
+    flow.finish_text()
+    assert [chunk async for chunk in flow][-1].final
+    assert worker_pid(runtime) == worker
+    assert runtime.statistics().stages["sine.tone"].restarts == 0
+
+
+async def test_a_dead_worker_fails_its_requests_at_once_and_is_restarted(runtime: Runtime) -> None:
+    """T7.2, T7.11, V25: loaded. Each request gets one typed error; the next utterance works."""
     flows = [runtime.open_speech("sine", REQUEST) for _ in range(20)]
     for flow in flows:
         flow.send_text("x" * 60_000)
         await flow.receive()
-    os.kill(worker_pid(runtime), fatal)
+    os.kill(worker_pid(runtime), signal.SIGKILL)
     async with asyncio.timeout(1):
         outcomes = await asyncio.gather(*(flow.outcome for flow in flows))
     assert {outcome.status for outcome in outcomes} == {Status.FAILED}
