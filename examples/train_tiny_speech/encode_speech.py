@@ -7,25 +7,24 @@ import logging
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
+from transformers import MimiModel
 
+from train_tiny_speech.code_store import CodedUtterance, write_codes
 from train_tiny_speech.codec import encode, load_codec
-from train_tiny_speech.speech_store import ShardReader, Utterance, hours, is_finished, read_shard
+from train_tiny_speech.speech_store import ShardReader, Utterance, hours, is_finished, mark_finished, read_shard
 
 _BATCH = {"cuda": 96, "cpu": 4}
 _SHARDS_AT_ONCE = 12
 
 
-def save_codes(path: Path, utterances: list[tuple[str, str]], codes: list[np.ndarray]) -> None:
-    """Texts and phonemes, and all frames in one array with the frame count of each utterance."""
-    np.savez(
-        path,
-        codes=np.concatenate(codes),
-        frames=np.array([len(c) for c in codes]),
-        text=np.array([text for text, _ in utterances]),
-        phonemes=np.array([phonemes for _, phonemes in utterances]),
-    )
+def encode_all(codec: MimiModel, utterances: list[Utterance]) -> list[CodedUtterance]:
+    """Shortest first."""
+    utterances = sorted(utterances, key=lambda u: u.frames)
+    size = _BATCH[codec.device.type]
+    batches = [utterances[i : i + size] for i in range(0, len(utterances), size)]
+    codes = [c for batch in batches for c in encode(codec, [u.samples for u in batch])]
+    return [CodedUtterance(u.text, u.phonemes, c) for u, c in zip(utterances, codes, strict=True)]
 
 
 def main() -> None:
@@ -33,26 +32,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("codec", type=Path)
     parser.add_argument("speech", type=Path, help="folder of shards; read until its rendering has finished")
-    parser.add_argument("out", type=Path, help="file to write (.npz)")
+    parser.add_argument("out", type=Path, help="folder for the coded shards")
     arguments = parser.parse_args()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    codec = load_codec(arguments.codec).to(device)
-    reader, texts, codes = ShardReader(arguments.speech), list[tuple[str, str]](), list[np.ndarray]()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    codec = load_codec(arguments.codec).to("cuda" if torch.cuda.is_available() else "cpu")
+    reader, shards, utterances, frames = ShardReader(arguments.speech), 0, 0, 0
     while True:
         finished = is_finished(arguments.speech)  # asked before looking: nothing can appear after
         paths = reader.unread(_SHARDS_AT_ONCE)
         if not paths and finished:
             break
-        utterances: list[Utterance] = [u for path in paths for u in read_shard(path)]
-        utterances.sort(key=lambda u: u.frames)
-        for i in range(0, len(utterances), _BATCH[device.type]):
-            batch = utterances[i : i + _BATCH[device.type]]
-            codes += encode(codec, [u.samples for u in batch])
-            texts += [(u.text, u.phonemes) for u in batch]
         if not paths:
             time.sleep(0.5)
-    save_codes(arguments.out, texts, codes)
-    logging.info("%d utterances, %.1f hours", len(codes), hours(sum(map(len, codes))))
+            continue
+        coded = encode_all(codec, [u for path in paths for u in read_shard(path)])
+        write_codes(arguments.out, f"codes-{shards:05}", coded)
+        shards, utterances, frames = shards + 1, utterances + len(coded), frames + sum(len(u.codes) for u in coded)
+    mark_finished(arguments.out)
+    logging.info("%d utterances, %.1f hours", utterances, hours(frames))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from train_tiny_speech.render_teacher import Teacher
 from train_tiny_speech.sampling import Sampling, speak
 from train_tiny_speech.sound_quality import measure
 from train_tiny_speech.speech_store import Utterance
-from train_tiny_speech.talker_training import load_talker
+from train_tiny_speech.talker_files import load_talker
 from train_tiny_speech.text_tokens import character_prompt, phoneme_prompt
 from train_tiny_speech.word_errors import Listener, error_rate, packaged_whisper
 

@@ -12,7 +12,7 @@ import torch
 from train_tiny_speech.codec import decode, load_codec
 from train_tiny_speech.frames import FRAME_SAMPLES
 from train_tiny_speech.sampling import Sampling, speak
-from train_tiny_speech.talker_training import load_talker
+from train_tiny_speech.talker_files import load_talker
 from train_tiny_speech.text_tokens import character_prompt
 
 _TEXT = "Sure, I can help you with that."

@@ -12,7 +12,7 @@ from transformers import EncodecFeatureExtractor, GenerationConfig, MimiModel
 from train_tiny_speech.codec import load_codec
 from train_tiny_speech.frames import SAMPLE_RATE
 from train_tiny_speech.sampling import Sampling
-from train_tiny_speech.talker_training import load_talker, save_talker
+from train_tiny_speech.talker_files import load_talker, save_talker
 from train_tiny_speech.text_tokens import BEGIN, PAD, vocabulary
 
 

@@ -42,9 +42,12 @@ class Teacher:
 
         self._voice = Hibari(threads=1)
 
-    def speak(self, text: str, *, speed: float, seed: int) -> Utterance | None:
+    def phonemes(self, text: str) -> str:
+        return " ".join(self._voice.phonemize(text))
+
+    def speak(self, text: str, *, speed: float, seed: int, phonemes: str | None = None) -> Utterance | None:
         """None for a text that the teacher cannot read in one breath of 12 seconds."""
-        phonemes = " ".join(self._voice.phonemize(text))
+        phonemes = phonemes or self.phonemes(text)
         if not 0 < len(phonemes) <= _MAX_PHONEMES:
             return None
         samples = trimmed(self._voice.from_phonemes(phonemes, speed=speed, seed=seed))
@@ -79,7 +82,8 @@ def render_share(job: RenderJob) -> int:
         if time.time() > job.deadline:
             break
         speed = float(np.clip(speeds.normal(1.0, 0.04), 0.9, 1.1))
-        utterance = teacher.speak(sentences[line], speed=speed, seed=line)
+        text, _, phonemes = sentences[line].partition("\t")
+        utterance = teacher.speak(text, speed=speed, seed=line, phonemes=phonemes or None)
         if utterance is None:
             continue
         batch.append(utterance)
@@ -95,7 +99,7 @@ def render_share(job: RenderJob) -> int:
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("corpus", type=Path)
+    parser.add_argument("corpus", type=Path, help="sentences, one a line, each perhaps with a tab and its phonemes")
     parser.add_argument("out", type=Path, help="folder for the shards")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=3600, help="stop after this long, wherever the corpus stands")

@@ -5,18 +5,20 @@ Runs the layers of transformers' `CsmForConditionalGeneration` itself; what is l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import CsmConfig, CsmForConditionalGeneration
+from transformers import CsmForConditionalGeneration
 
 from train_tiny_speech.talker_batches import PackedBatch
+from train_tiny_speech.text_tokens import PAD
+
+_IGNORED = -10_000
 
 
 @dataclass(frozen=True)
@@ -24,42 +26,14 @@ class TalkerSettings:
     learning_rate: float = 1e-3
     dropout: float = 0.1
     wrong_frames: float = 0.08
-    depth_targets: int = 16384
-    warmup_steps: int = 200
-    hold: float = 0.3
-    average_decay: float = 0.998
-
-
-def load_talker(folder: Path) -> CsmForConditionalGeneration:
-    """float32, with the audio embeddings of backbone and depth decoder tied, and no codec inside."""
-    talker = new_talker(CsmConfig.from_pretrained(folder))
-    weights = {name: value.float() for name, value in load_file(folder / "model.safetensors").items()}
-    missing, unexpected = talker.load_state_dict(weights, strict=False)
-    tied = {"backbone_model.embed_tokens.embed_audio_tokens.weight"}
-    if unexpected or set(missing) - tied:
-        raise ValueError(f"{folder} is no talker: missing {missing}, unexpected {unexpected}")
-    return talker.eval()
-
-
-def new_talker(config: CsmConfig) -> CsmForConditionalGeneration:
-    talker = CsmForConditionalGeneration(config).float()
-    talker.codec_model = nn.Identity()
-    talker.backbone_model.embed_tokens.embed_audio_tokens.weight = talker.depth_decoder.model.embed_tokens.weight
-    return talker
-
-
-def save_talker(talker: CsmForConditionalGeneration, folder: Path) -> None:
-    """float16, as published: the tied embeddings stored once, no codec."""
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: value.detach().to(torch.float16).cpu().contiguous() for name, value in talker.state_dict().items()}
-    weights.pop("backbone_model.embed_tokens.embed_audio_tokens.weight", None)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    talker.config.save_pretrained(folder)
+    depth_targets: int = 8192
+    warmup_steps: int = 400
+    average_decay: float = 0.999
 
 
 @dataclass(frozen=True)
 class TalkerLosses:
-    """Device scalars, in nats: the first codebook, and the mean of the others."""
+    """Device scalars, in nats: the first codebook, and the mean of the others. Reading one waits for the device."""
 
     first: Tensor
     depth: Tensor
@@ -77,45 +51,58 @@ class _Kernels:
 
 
 class TalkerTraining:
-    """Trains `talker` in place on `codes` [frames + 1, codebooks] and keeps a running average of its weights."""
+    """Trains `talker` in place and keeps a running average of its weights. All batches have the shape of `like`."""
 
     def __init__(
-        self, talker: CsmForConditionalGeneration, codes: Tensor, settings: TalkerSettings, compiled: bool
+        self, talker: CsmForConditionalGeneration, like: PackedBatch, settings: TalkerSettings, compiled: bool
     ) -> None:
-        self._talker, self._codes, self._settings = talker, codes, settings
+        self._talker, self._settings = talker, settings
+        self._device = talker.lm_head.weight.device
+        self._batch = PackedBatch(**{name: value.to(self._device) for name, value in vars(like).items()})
         self._weights = list(talker.parameters())
         self._average = [w.detach().clone() for w in self._weights]
+        on_cuda = self._device.type == "cuda"
+        self._rate = torch.tensor(0.0, device=self._device)
         decayed, plain = ([w for w in self._weights if (w.ndim >= 2) == matrix] for matrix in (True, False))
         groups = [{"params": decayed, "weight_decay": 0.05}, {"params": plain, "weight_decay": 0.0}]
-        self._optimizer = torch.optim.AdamW(groups, settings.learning_rate, betas=(0.9, 0.95), fused=True)
+        self._optimizer = torch.optim.AdamW(groups, self._rate, betas=(0.9, 0.95), fused=True, capturable=on_cuda)
         fast: Callable[..., Callable[..., Tensor]] = partial(torch.compile, dynamic=False) if compiled else lambda f: f
         self._fast = _Kernels(fast(_run_layers), fast(_cross_entropy))
+        self._graph: torch.cuda.CUDAGraph | None = None
         self._steps = 0
 
     def step(self, batch: PackedBatch, progress: float) -> TalkerLosses:
-        """`progress` runs from 0 to 1 over the training and sets the learning rate."""
-        hold = self._settings.hold
-        falling = 1.0 if progress < hold else max(0.02, 1 - (progress - hold) / (1 - hold))
-        for group in self._optimizer.param_groups:
-            group["lr"] = (
-                self._settings.learning_rate * falling * min(1.0, (self._steps + 1) / self._settings.warmup_steps)
-            )
-        losses = self._losses(batch, training=True)
-        self._optimizer.zero_grad(set_to_none=True)
-        (losses.first + losses.depth).backward()
-        torch.nn.utils.clip_grad_norm_(self._weights, 1.0)
-        self._optimizer.step()
+        """`progress` runs from 0 to 1 over the training and sets the learning rate, which falls along a cosine."""
+        warm = min(1.0, (self._steps + 1) / self._settings.warmup_steps)
+        falling = 0.01 + 0.495 * (1 + math.cos(math.pi * min(1.0, progress)))
+        self._rate.fill_(self._settings.learning_rate * warm * falling)
+        for name, value in vars(batch).items():
+            getattr(self._batch, name).copy_(value, non_blocking=True)
+        if self._graph is None:
+            self._losses = self._update()
+        else:
+            self._graph.replay()
         self._steps += 1
-        decay = min(self._settings.average_decay, self._steps / (self._steps + 10))
-        with torch.no_grad():
-            torch._foreach_lerp_(self._average, [w.detach() for w in self._weights], 1 - decay)
-        return TalkerLosses(losses.first.detach(), losses.depth.detach())
+        return self._losses
+
+    def capture(self) -> None:
+        """From now on a step is one launch of a CUDA graph. A few plain steps must have settled all allocations."""
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        # Another thread pins batches meanwhile, which a capture that watches all threads would not suffer.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self._losses = self._update()
+        self._graph = graph
 
     @torch.no_grad()
-    def evaluate(self, batches: Iterable[PackedBatch]) -> TalkerLosses:
-        losses = [self._losses(batch, training=False) for batch in batches]
+    def evaluate(self, batches: Sequence[PackedBatch]) -> TalkerLosses:
+        kernels = _Kernels(_run_layers, _cross_entropy)
+        losses = [
+            self._forward(PackedBatch(**{name: value.to(self._device) for name, value in vars(batch).items()}), kernels)
+            for batch in batches
+        ]
         return TalkerLosses(
-            *(torch.stack(values).mean() for values in zip(*(vars(x).values() for x in losses), strict=True))
+            torch.stack([x.first for x in losses]).mean(), torch.stack([x.depth for x in losses]).mean()
         )
 
     def averaged(self) -> CsmForConditionalGeneration:
@@ -133,49 +120,70 @@ class TalkerTraining:
             weight.copy_(average)
             average.copy_(held)
 
-    def _losses(self, batch: PackedBatch, *, training: bool) -> TalkerLosses:
-        device = self._codes.device
-        batch = batch.to(device)
-        dropout = self._settings.dropout if training else 0.0
-        kernels = self._fast if training else _Kernels(_run_layers, _cross_entropy)
+    def _update(self) -> TalkerLosses:
+        settings = self._settings
+        losses = self._forward(self._batch, self._fast, settings.dropout, settings.wrong_frames)
+        gradients = torch.autograd.grad(losses.first + losses.depth, self._weights)
+        for weight, gradient in zip(self._weights, gradients, strict=True):
+            weight.grad = torch.empty_like(weight) if weight.grad is None else weight.grad
+            weight.grad.copy_(gradient)  # the fused optimizer wants the strides of the weight
+        torch.nn.utils.clip_grad_norm_(self._weights, 1.0)
+        self._optimizer.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(self._average, [w.detach() for w in self._weights], 1 - settings.average_decay)
+        return TalkerLosses(losses.first.detach(), losses.depth.detach())
+
+    def _forward(
+        self, batch: PackedBatch, kernels: _Kernels, dropout: float = 0.0, wrong_frames: float = 0.0
+    ) -> TalkerLosses:
+        on_cuda = self._device.type == "cuda"
         backbone = self._talker.backbone_model
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            embedded = torch.where(
-                (batch.frame >= 0)[..., None],
-                self._embed_frames(batch.frame, training),
-                self._talker.embed_text_tokens(batch.text),
-            )
+        # A cached cast of a weight would be made once, in the captured graph's own memory.
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=on_cuda, cache_enabled=False):
+            codes = batch.codes.long()
+            audio = self._embed_codes(_slips(batch, codes, wrong_frames)).sum(-2)
+            text = _rows(self._talker.embed_text_tokens.weight, batch.text.long())
+            embedded = torch.where((batch.text == PAD)[..., None], audio, text)
             same = batch.document[:, :, None] == batch.document[:, None, :]
             visible = same.tril()[:, None]
-            hidden = kernels.run_layers(backbone, embedded, visible, batch.position, dropout)
-            states = hidden.flatten(0, 1)[batch.predicting]
-            codes = self._codes[batch.target].long()
-            first = kernels.cross_entropy(states, self._talker.lm_head.weight, codes[:, 0])
+            hidden = kernels.run_layers(backbone, embedded, visible, batch.position.long(), dropout)
+            predicting = batch.predicting.long().clamp(min=0)
+            states = hidden.flatten(0, 1).index_select(0, predicting)
+            targets = F.pad(codes.flatten(0, 1), (0, 0, 0, 1)).index_select(0, predicting + 1)
+            ignored = torch.where(batch.predicting < 0, _IGNORED, 0)[:, None]
+            first = kernels.cross_entropy(states, self._talker.lm_head.weight, (targets + ignored)[:, 0])
             some = slice(self._settings.depth_targets)
-            depth = self._depth_loss(states[some], codes[some], dropout, kernels)
+            depth = self._depth_loss(states[some], targets[some], ignored[some], dropout, kernels)
         return TalkerLosses(first, depth)
-
-    def _embed_frames(self, frame: Tensor, training: bool) -> Tensor:
-        """In training some frames are replaced by random ones: the talker learns to go on after a slip."""
-        frame = frame.clamp(min=0)
-        if training:
-            wrong = torch.rand(frame.shape, device=frame.device) < self._settings.wrong_frames
-            frame = torch.where(wrong, torch.randint_like(frame, len(self._codes) - 1), frame)
-        return self._embed_codes(self._codes[frame].long()).sum(-2)
 
     def _embed_codes(self, codes: Tensor) -> Tensor:
         books = torch.arange(codes.shape[-1], device=codes.device) * self._talker.config.vocab_size
-        return F.embedding(codes + books, self._talker.depth_decoder.model.embed_tokens.weight)
+        return _rows(self._talker.depth_decoder.model.embed_tokens.weight, codes + books)
 
-    def _depth_loss(self, states: Tensor, codes: Tensor, dropout: float, kernels: _Kernels) -> Tensor:
+    def _depth_loss(self, states: Tensor, codes: Tensor, ignored: Tensor, dropout: float, kernels: _Kernels) -> Tensor:
         decoder = self._talker.depth_decoder
         audio = self._embed_codes(codes)[:, :-1]
         embedded = decoder.model.inputs_embeds_projector(torch.cat([states[:, None].to(audio.dtype), audio], 1))
         positions = torch.arange(codes.shape[1], device=codes.device)[None]
         hidden = kernels.run_layers(decoder.model, embedded, None, positions, dropout)[:, 1:]
         heads = decoder.codebooks_head.weight
-        losses = [kernels.cross_entropy(hidden[:, k], heads[k].T, codes[:, k + 1]) for k in range(len(heads))]
+        targets = codes + ignored
+        losses = [kernels.cross_entropy(hidden[:, k], heads[k].T, targets[:, k + 1]) for k in range(len(heads))]
         return torch.stack(losses).mean()
+
+
+def _slips(batch: PackedBatch, codes: Tensor, share: float) -> Tensor:
+    """Some frames replaced by ones from elsewhere in the batch: the talker learns to go on after a slip."""
+    if share == 0:
+        return codes
+    flat = codes.flatten(0, 1)
+    others = flat.index_select(0, torch.randint(len(flat), (len(flat),), device=flat.device)).view_as(codes)
+    slipped = (torch.rand(batch.text.shape, device=flat.device) < share)[..., None] & (others[..., :1] > 0)
+    return torch.where(slipped, others, codes)
+
+
+def _rows(table: Tensor, index: Tensor) -> Tensor:
+    return table.index_select(0, index.flatten()).view(*index.shape, -1)
 
 
 def _run_layers(model: nn.Module, x: Tensor, visible: Tensor | None, positions: Tensor, dropout: float) -> Tensor:
@@ -189,4 +197,4 @@ def _run_layers(model: nn.Module, x: Tensor, visible: Tensor | None, positions: 
 
 
 def _cross_entropy(states: Tensor, head: Tensor, target: Tensor) -> Tensor:
-    return F.cross_entropy(F.linear(states, head).float(), target)
+    return F.cross_entropy(F.linear(states, head).float(), target.clamp(min=-1), ignore_index=-1)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from train_tiny_speech.code_store import CodedUtterance, write_codes
 from train_tiny_speech.codec import CodeEmbedding, decode_embeddings, encode
 from train_tiny_speech.corpus_sources import lexicon_words
 from train_tiny_speech.decoder_polish import DecoderPolish, PolishSettings
@@ -25,8 +26,9 @@ from train_tiny_speech.sound_quality import harmonics_to_noise, log_spectral_dis
 from train_tiny_speech.speech_bank import SpeechBank, Window
 from train_tiny_speech.speech_store import ShardReader, Utterance, read_shard, write_shard
 from train_tiny_speech.spoken_numbers import cardinal, ordinal, year
-from train_tiny_speech.talker_batches import CodedSpeech, PackedRows, PromptMix
-from train_tiny_speech.talker_training import TalkerSettings, TalkerTraining, load_talker, new_talker, save_talker
+from train_tiny_speech.talker_batches import FixedSpeech, GrowingSpeech, PackedRows, PromptMix
+from train_tiny_speech.talker_files import load_talker, new_talker, save_talker
+from train_tiny_speech.talker_training import TalkerSettings, TalkerTraining
 from train_tiny_speech.templates import assistant_sentence
 from train_tiny_speech.text_tokens import UNCONDITIONAL, character_prompt, mixed_prompt, phoneme_prompt, vocabulary
 from train_tiny_speech.word_errors import word_errors
@@ -64,11 +66,12 @@ def small_talker() -> CsmForConditionalGeneration:
     return new_talker(config)
 
 
-def coded_speech() -> CodedSpeech:
-    codes = np.random.default_rng(0).integers(1, 64, (61, 6)).astype(np.int16)
-    codes[-1] = 0
-    texts = ["Go home.", "Stay here."]
-    return CodedSpeech(codes, np.array([0, 20, 60]), texts, ["ɡˌO hˈOm.", "stˈA hˈɪɹ."])
+def coded_speech() -> list[CodedUtterance]:
+    codes = np.random.default_rng(0).integers(1, 64, (60, 6)).astype(np.int16)
+    return [
+        CodedUtterance("Go home.", "ɡˌO hˈOm.", codes[:20]),
+        CodedUtterance("Stay here.", "stˈA hˈɪɹ.", codes[20:]),
+    ]
 
 
 def hum(frames: int, seed: int = 0) -> Utterance:
@@ -128,25 +131,37 @@ def test_windows_stay_inside_an_utterance_and_are_judged_with_context(opening_sh
 
 def test_packed_rows_hold_whole_utterances_whose_last_target_is_the_end_of_audio() -> None:
     speech = coded_speech()
-    (batch,) = islice(PackedRows(speech, np.arange(2), 2, 128, PromptMix(0, 1, 0), seed=0), 1)
+    (batch,) = islice(PackedRows(FixedSpeech(speech), 2, 128, PromptMix(0, 1, 0), seed=0), 1)
+    following = F.pad(batch.codes.flatten(0, 1), (0, 0, 0, 1))[batch.predicting.long() + 1]
     for document in range(int(batch.document.max()) + 1):
         row, columns = (int((batch.document == document).nonzero()[0, 0]), (batch.document == document).nonzero()[:, 1])
-        frames = batch.frame[row, columns]
-        prompt, audio = batch.text[row, columns][frames < 0].tolist(), frames[frames >= 0].tolist()
-        utterance = 0 if audio[0] == 0 else 1
-        assert prompt == character_prompt(speech.texts[utterance])
-        assert audio == list(range(speech.starts[utterance], speech.starts[utterance + 1]))
+        text, codes = batch.text[row, columns], batch.codes[row, columns]
+        utterance = speech[0] if torch.equal(codes[text == 0], torch.from_numpy(speech[0].codes)) else speech[1]
+        assert text[text != 0].tolist() == character_prompt(utterance.text)
+        assert torch.equal(codes[text == 0], torch.from_numpy(utterance.codes)) and not codes[text != 0].any()
         assert batch.position[row, columns].tolist() == list(range(len(columns)))
-        ends = (batch.predicting == row * 128 + int(columns[-1])).nonzero()
-        assert all(batch.target[i] == speech.end_frame for i in ends)
+        ends = following[batch.predicting == row * 128 + int(columns[-1])]
+        assert not ends.any()
+        firsts = following[batch.predicting == row * 128 + int(columns[text != 0][-1])]
+        assert (firsts == torch.from_numpy(utterance.codes[0])).all()
+
+
+def test_speech_that_is_still_being_coded_is_drawn_as_it_comes_without_the_held_out_shard(tmp_path: Path) -> None:
+    held_out, known = coded_speech()
+    write_codes(tmp_path, "codes-00000", [held_out])
+    write_codes(tmp_path, "codes-00001", [known])
+    drawn = GrowingSpeech(tmp_path, look_every=0.0).draw(np.random.default_rng(0))
+    assert {next(drawn).text for _ in range(5)} == {known.text}
+    write_codes(tmp_path, "codes-00002", [CodedUtterance("New.", "nˈu.", known.codes)])
+    assert {next(drawn).text for _ in range(30)} == {known.text, "New."}
 
 
 def test_the_talker_learns_and_goes_to_disk_and_back(tmp_path: Path) -> None:
-    speech, talker = coded_speech(), small_talker()
+    talker = small_talker()
     settings = TalkerSettings(learning_rate=3e-3, dropout=0.0, wrong_frames=0.0, warmup_steps=1, average_decay=0.5)
-    training = TalkerTraining(talker, torch.from_numpy(speech.codes), settings, compiled=False)
-    batches = PackedRows(speech, np.arange(2), 2, 128, PromptMix(), seed=0)
-    losses = [float(training.step(batch, 0.0).first) for batch in islice(batches, 10)]
+    batches = list(islice(PackedRows(FixedSpeech(coded_speech()), 2, 128, PromptMix(), seed=0), 10))
+    training = TalkerTraining(talker, batches[0], settings, compiled=False)
+    losses = [float(training.step(batch, 0.0).first) for batch in batches]
     assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 0.2
     save_talker(training.averaged(), tmp_path)
     restored = load_talker(tmp_path).state_dict()
@@ -158,19 +173,24 @@ def test_the_talker_learns_and_goes_to_disk_and_back(tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_packed_training_sees_what_transformers_sees_of_each_utterance_alone() -> None:
-    speech, talker = coded_speech(), small_talker().eval()
-    (batch,) = islice(PackedRows(speech, np.arange(2), 1, 128, PromptMix(0, 1, 0), seed=0), 1)
+    talker = small_talker().eval()
+    rows = PackedRows(FixedSpeech(coded_speech()), 1, 128, PromptMix(0, 1, 0), seed=0)
+    (batch,) = islice(rows, 1)
     last = batch.document[0] == batch.document.max()
-    frames = torch.from_numpy(speech.codes).long()
-    text = talker.embed_text_tokens(batch.text[0, last & (batch.frame[0] < 0)])
-    audio = talker.backbone_model.embed_tokens(frames[batch.frame[0, last & (batch.frame[0] >= 0)]][None])[0]
+    prompt, frames = batch.text[0, last].long(), batch.codes[0, last].long()
+    text = talker.embed_text_tokens(prompt[prompt != 0])
+    audio = talker.backbone_model.embed_tokens(frames[prompt == 0][None])[0]
     states = talker.backbone_model(inputs_embeds=torch.cat([text, audio])[None]).last_hidden_state[0, len(text) - 1 :]
-    chosen = last[batch.predicting]
-    within = batch.position[0, batch.predicting[chosen]] - (len(text) - 1)
-    expected = F.cross_entropy(talker.lm_head(states)[within], frames[batch.target[chosen], 0])
-    part = replace(batch, predicting=batch.predicting[chosen], target=batch.target[chosen])
-    training = TalkerTraining(talker, frames, TalkerSettings(), compiled=False)
-    assert float(training.evaluate([part]).first) == pytest.approx(float(expected), abs=1e-4)
+    predicting = batch.predicting[batch.predicting >= 0]
+    predicting = predicting[last[predicting.long()]]
+    within = batch.position[0, predicting.long()].long() - (len(text) - 1)
+    targets = F.pad(frames[prompt == 0], (0, 0, 0, 1))[within, 0]
+    expected = F.cross_entropy(talker.lm_head(states)[within], targets)
+    training = TalkerTraining(talker, batch, TalkerSettings(), compiled=False)
+    filled = F.pad(predicting, (0, 7), value=-1)
+    assert float(training.evaluate([replace(batch, predicting=filled)]).first) == pytest.approx(
+        float(expected), abs=1e-4
+    )
 
 
 def test_a_prompt_marks_every_change_between_spelling_and_pronunciation() -> None:
