@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from streamsynth.realtime.speech_messages import AudioStart, ServerMessage, encode_message
+from streamsynth.realtime.messages import ServerMessage, encode_message
+from streamsynth.realtime.speech_messages import AudioStart
 
 
 @dataclass(frozen=True, slots=True, eq=False)

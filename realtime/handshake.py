@@ -10,7 +10,7 @@ from streamsynth.errors import StreamSynthError
 from streamsynth.realtime.auth import STREAMSYNTH_PROTOCOL, offered_protocols
 from streamsynth.realtime.frame_queue import text_frame
 from streamsynth.realtime.keys import LIMITS, REQUEST_ID
-from streamsynth.realtime.speech_messages import Error
+from streamsynth.realtime.messages import Error
 from streamsynth.realtime.ws_transport import QuietWebSocket, WebSocketTransport
 
 _ENDED = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from streamsynth.errors import ErrorCode
-from streamsynth.realtime.speech_messages import Error
+from streamsynth.realtime.messages import Error
 from streamsynth.realtime.utterance import Meter
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsynth.realtime.frame_queue import Frame, FrameQueue, audio_frame, text_frame
-from streamsynth.realtime.speech_messages import AudioStart, SessionPong
+from streamsynth.realtime.messages import SessionPong
+from streamsynth.realtime.speech_messages import AudioStart
 
 
 def audio(utterance: int, samples: int = 2400) -> Frame:
