@@ -185,11 +185,9 @@ class SocketConnection(ABC):
     def _tick(self) -> None:
         self._timer = None
         now = monotonic()
-        silent_s = self._transport.peer.silent_s()
+        silent_s = self._transport.silent_s()
         if silent_s is not None:
             self._liveness.heard(now - silent_s)
-        if self._transport.peer.is_reading():
-            self._liveness.heard(now)
         match self._liveness.check(now):
             case Due.PING:
                 self._outbound.ping()
