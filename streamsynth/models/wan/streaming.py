@@ -105,15 +105,17 @@ class StreamingEncoder(Protocol):
 
 
 def join(states: Sequence[StreamState]) -> list[Tensor | None]:
-    """The memories of streams in the same phase, rows beside each other."""
+    """The memories of streams, rows beside each other; beside others a stream that is new has zeros."""
     if len(states) == 1:
         return list(states[0].memory)
     return [_joined(kept) for kept in zip(*(state.memory for state in states), strict=True)]
 
 
 def _joined(kept: Sequence[Tensor | None]) -> Tensor | None:
-    tensors = [tensor for tensor in kept if tensor is not None]
-    return torch.cat(tensors) if tensors else None
+    like = next((tensor for tensor in kept if tensor is not None), None)
+    if like is None:
+        return None
+    return torch.cat([torch.zeros_like(like) if tensor is None else tensor for tensor in kept])
 
 
 def part(memory: Sequence[Tensor | None], states: Sequence[StreamState]) -> None:
@@ -122,10 +124,19 @@ def part(memory: Sequence[Tensor | None], states: Sequence[StreamState]) -> None
         state.memory = [None if tensor is None else tensor[row : row + 1] for tensor in memory]
 
 
-def check_batch(values: Tensor, states: Sequence[StreamState], *, channels: int, multiple: int, phase: int) -> None:
+def check_batch(
+    values: Tensor,
+    states: Sequence[StreamState],
+    *,
+    channels: int,
+    multiple: int,
+    period: int = 1,
+    first_differs: bool = True,
+) -> None:
     """Raises INVALID_VALUE unless values (rows, channels, time, height, width) can go through with these states.
 
-    Streams are in the same phase if they have begun or not, and have taken as many units modulo `phase`.
+    Streams are in the same phase if they have taken as many units modulo `period` and, where a stream's first step
+    differs from later ones, have all begun or none.
     """
     if values.dim() != 5 or values.shape[1] != channels:
         raise invalid_value("shape", tuple(values.shape), f"(rows, {channels}, time, height, width)")
@@ -137,5 +148,6 @@ def check_batch(values: Tensor, states: Sequence[StreamState], *, channels: int,
     for state in states:
         if state.size not in (None, size):
             raise invalid_value("size", size, f"that of the stream, {state.size}")
-        if (state.units == 0) != (states[0].units == 0) or (state.units - states[0].units) % phase:
+        begun_alike = not first_differs or (state.units == 0) == (states[0].units == 0)
+        if not begun_alike or (state.units - states[0].units) % period:
             raise invalid_value("states", [each.units for each in states], "in the same phase")

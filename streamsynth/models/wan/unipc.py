@@ -79,7 +79,7 @@ def _corrected(history: UniPcHistory, clean: Tensor, schedule: Schedule, step: i
 
 @dataclass(frozen=True, slots=True)
 class _Solver:
-    """One step of some order. `ratios` say where earlier predictions lie, in units of the step's `length`: 1 is its end."""
+    """One step of some order. `ratios` say where earlier predictions lie, in lengths of the step; 1 is its end."""
 
     start: _Level
     end: _Level

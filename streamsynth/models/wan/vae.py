@@ -50,7 +50,7 @@ class WanVae(nn.Module):
 
     def decode(self, latents: Tensor, states: Sequence[StreamState]) -> Tensor:
         """As `StreamingDecoder.decode`."""
-        check_batch(latents, states, channels=self.config.z_dim, multiple=1, phase=1)
+        check_batch(latents, states, channels=self.config.z_dim, multiple=1)
         latents = latents.to(memory_format=torch.channels_last_3d)
         x = latents * self._constant(self._std, latents) + self._constant(self._mean, latents)
         memory, made, start = join(states), [], 0
@@ -68,7 +68,7 @@ class WanVae(nn.Module):
     def encode(self, pictures: Tensor, states: Sequence[StreamState]) -> Tensor:
         """As `StreamingEncoder.encode`; the latents are the means of their distributions."""
         per_frame, config = self.config.scale_factor_temporal, self.config
-        check_batch(pictures, states, channels=3, multiple=config.scale_factor_spatial, phase=per_frame)
+        check_batch(pictures, states, channels=3, multiple=config.scale_factor_spatial, period=per_frame)
         size = (pictures.shape[3], pictures.shape[4])
         taken = states[0].units + pictures.shape[2]
         if states[0].waiting is not None:

@@ -1,0 +1,249 @@
+"""A tiny causal video autoencoder: 2-D convolutions, and blocks that also see what they saw one frame before.
+
+The idea and the layout are TAEHV's (github.com/madebyollin/taehv), whose `taew2_1` weights decode Wan's latents at a
+small part of the full decoder's cost; other widths make models of one's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from streamsynth.errors import invalid_value
+from streamsynth.models.wan.settings import at_least_one
+from streamsynth.models.wan.streaming import LatentLayout, Step, StreamState, check_batch, join, part
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TinyVaeConfig:
+    """The defaults are those of TAEHV for Wan 2.1.
+
+    `decoder_widths` are the channels before each doubling of the size, and after the last; `growth` says how many
+    frames each doubling makes of one. The encoder's stages, `encoder_width` wide, undo them in the other order.
+    `patch_size` is how much of the size is done by turning pixels into channels. With `first_pictures` of 1 the first
+    latent frame is one picture, as Wan's is; otherwise it must be as many as the later ones.
+    """
+
+    latent_channels: int = 16
+    decoder_widths: tuple[int, ...] = (256, 128, 64, 64)
+    encoder_width: int = 64
+    blocks: int = 3
+    growth: tuple[int, ...] = (1, 2, 2)
+    patch_size: int = 1
+    first_pictures: int = 1
+
+    @property
+    def layout(self) -> LatentLayout:
+        return LatentLayout(
+            channels=self.latent_channels,
+            scale=self.patch_size * 2 ** len(self.growth),
+            pictures=prod(self.growth),
+            first_pictures=self.first_pictures,
+        )
+
+    def __post_init__(self) -> None:
+        at_least_one(self, ("latent_channels", "encoder_width", "blocks", "patch_size"))
+        if len(self.decoder_widths) != len(self.growth) + 1 or not self.growth:
+            raise invalid_value("decoder_widths", self.decoder_widths, "one number more than growth has")
+        if self.first_pictures not in (1, prod(self.growth)):
+            raise invalid_value("first_pictures", self.first_pictures, f"1 or {prod(self.growth)}")
+
+
+TAEW_2_2 = TinyVaeConfig(latent_channels=48, patch_size=2)
+"""The layout of TAEHV for Wan 2.2 TI2V 5B."""
+
+
+class MemoryBlock(nn.Module):
+    """Frames are (rows, time, channels, height, width)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.index = -1
+        self.first = nn.Conv2d(2 * channels, channels, 3, padding=1)
+        self.second, self.third = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        before = step.take(self.index)
+        if before is None:
+            before = torch.zeros_like(x[:, :1])
+        step.keep(self.index, x[:, -1:].clone())
+        frames = x.flatten(0, 1)
+        past = torch.cat((before, x[:, :-1]), 1).flatten(0, 1)
+        hidden = F.relu_(self.second(F.relu_(self.first(torch.cat((frames, past), 1)))))
+        return F.relu_(self.third(hidden).add_(frames)).unflatten(0, x.shape[:2])
+
+
+class GrowStage(nn.Module):
+    """Twice the size, and `growth` frames for one."""
+
+    def __init__(self, inputs: int, outputs: int, blocks: int, growth: int) -> None:
+        super().__init__()
+        self.growth = growth
+        self.blocks = nn.ModuleList(MemoryBlock(inputs) for _ in range(blocks))
+        self.grow = nn.Conv2d(inputs, growth * inputs, 1, bias=False)
+        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        rows, time = x.shape[:2]
+        for block in self.blocks:
+            x = block(x, step)
+        # A product over channels is the same before its input is repeated as after, at a quarter of the work.
+        grown = self.grow(x.flatten(0, 1)).unflatten(1, (self.growth, -1)).flatten(0, 1)
+        larger = self.conv(F.interpolate(grown, scale_factor=2.0, mode="nearest"))
+        return larger.unflatten(0, (rows, time * self.growth))
+
+
+class ShrinkStage(nn.Module):
+    """Half the size, and one frame for `growth`."""
+
+    def __init__(self, channels: int, blocks: int, growth: int) -> None:
+        super().__init__()
+        self.growth = growth
+        self.pool = nn.Conv2d(growth * channels, channels, 1, bias=False)
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1, stride=2, bias=False)
+        self.blocks = nn.ModuleList(MemoryBlock(channels) for _ in range(blocks))
+
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        rows, time = x.shape[:2]
+        together = x.flatten(0, 1).unflatten(0, (-1, self.growth)).flatten(1, 2)
+        x = self.conv(self.pool(together)).unflatten(0, (rows, time // self.growth))
+        for block in self.blocks:
+            x = block(x, step)
+        return x
+
+
+class TinyDecoder(nn.Module):
+    def __init__(self, config: TinyVaeConfig) -> None:
+        super().__init__()
+        widths = config.decoder_widths
+        self.conv_in = nn.Conv2d(config.latent_channels, widths[0], 3, padding=1)
+        self.stages = nn.ModuleList(
+            GrowStage(inputs, outputs, config.blocks, growth)
+            for (inputs, outputs), growth in zip(pairwise(widths), config.growth, strict=True)
+        )
+        self.conv_out = nn.Conv2d(widths[-1], 3 * config.patch_size**2, 3, padding=1)
+        self.patch_size = config.patch_size
+
+    def forward(self, latents: Tensor, step: Step) -> Tensor:
+        """(rows, time, channels, height, width) to pictures from 0 to 1."""
+        # Latents far out are pulled in: these weights never saw any.
+        near = torch.tanh(latents / 3.0) * 3.0
+        x = F.relu_(self.conv_in(near.flatten(0, 1))).unflatten(0, latents.shape[:2])
+        for stage in self.stages:
+            x = stage(x, step)
+        pictures = self.conv_out(F.relu_(x.flatten(0, 1))).unflatten(0, x.shape[:2])
+        return F.pixel_shuffle(pictures, self.patch_size).clamp_(0.0, 1.0)
+
+
+class TinyEncoder(nn.Module):
+    def __init__(self, config: TinyVaeConfig) -> None:
+        super().__init__()
+        width = config.encoder_width
+        self.conv_in = nn.Conv2d(3 * config.patch_size**2, width, 3, padding=1)
+        self.stages = nn.ModuleList(ShrinkStage(width, config.blocks, growth) for growth in reversed(config.growth))
+        self.conv_out = nn.Conv2d(width, config.latent_channels, 3, padding=1)
+        self.patch_size = config.patch_size
+
+    def forward(self, pictures: Tensor, step: Step) -> Tensor:
+        x = F.pixel_unshuffle(pictures, self.patch_size)
+        x = F.relu_(self.conv_in(x.flatten(0, 1))).unflatten(0, x.shape[:2])
+        for stage in self.stages:
+            x = stage(x, step)
+        return self.conv_out(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
+
+class TinyVae(nn.Module):
+    """A `StreamingDecoder` and a `StreamingEncoder`.
+
+    Where the first latent frame is as many pictures as the others, streams go in one batch whatever their positions.
+    """
+
+    def __init__(self, config: TinyVaeConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder, self.decoder = TinyEncoder(config), TinyDecoder(config)
+        self._encoder_layers, self._decoder_layers = _number(self.encoder), _number(self.decoder)
+        self._first_differs = config.layout.first_pictures != config.layout.pictures
+
+    @property
+    def layout(self) -> LatentLayout:
+        return self.config.layout
+
+    def open_decoder(self) -> StreamState:
+        return StreamState.opened(self._decoder_layers)
+
+    def open_encoder(self) -> StreamState:
+        return StreamState.opened(self._encoder_layers)
+
+    def decode(self, latents: Tensor, states: Sequence[StreamState]) -> Tensor:
+        """As `StreamingDecoder.decode`."""
+        layout = self.layout
+        check_batch(latents, states, channels=layout.channels, multiple=1, first_differs=self._first_differs)
+        count, first = latents.shape[2], states[0].units == 0
+        if count == 0:
+            size = (latents.shape[3] * layout.scale, latents.shape[4] * layout.scale)
+            return latents.new_zeros(len(latents), 3, 0, *size)
+        step = Step(join(states), first=first)
+        pictures = self.decoder(latents.transpose(1, 2), step)
+        part(step.memory, states)
+        for state in states:
+            state.units, state.size = state.units + count, (latents.shape[3], latents.shape[4])
+        surplus = layout.pictures - layout.first_pictures if first else 0
+        return pictures[:, surplus:].mul(2.0).sub_(1.0).transpose(1, 2)
+
+    def encode(self, pictures: Tensor, states: Sequence[StreamState]) -> Tensor:
+        """As `StreamingEncoder.encode`. A first picture that is a latent frame alone stands for as many like it."""
+        layout = self.layout
+        check_batch(
+            pictures,
+            states,
+            channels=3,
+            multiple=layout.scale,
+            period=layout.pictures,
+            first_differs=self._first_differs,
+        )
+        size = (pictures.shape[3], pictures.shape[4])
+        taken = states[0].units + pictures.shape[2]
+        if self._first_differs and states[0].units == 0 and pictures.shape[2]:
+            repeated = pictures[:, :, :1].expand(-1, -1, layout.pictures - layout.first_pictures, -1, -1)
+            pictures = torch.cat((repeated, pictures), 2)
+        if states[0].waiting is not None:
+            waiting = [state.waiting for state in states if state.waiting is not None]
+            pictures = torch.cat((torch.cat(waiting), pictures), 2)
+        whole = pictures.shape[2] // layout.pictures * layout.pictures
+        step = Step(join(states), first=states[0].units == 0)
+        latents = pictures.new_zeros(len(pictures), layout.channels, 0, *(each // layout.scale for each in size))
+        if whole:
+            seen = pictures[:, :, :whole].add(1.0).div_(2.0).transpose(1, 2)
+            latents = self.encoder(seen, step).transpose(1, 2)
+        part(step.memory, states)
+        for row, state in enumerate(states):
+            state.units, state.size = taken, size
+            left = pictures[row : row + 1, :, whole:]
+            state.waiting = left.clone() if left.shape[2] else None
+        return latents
+
+    def decode_clip(self, latents: Tensor) -> Tensor:
+        """Whole clips at once."""
+        return self.decode(latents, [self.open_decoder() for _ in latents])
+
+    def encode_clip(self, pictures: Tensor) -> Tensor:
+        """Whole clips at once; raises INVALID_VALUE for pictures that do not fill their last latent frame."""
+        layout = self.layout
+        if (pictures.shape[2] - layout.first_pictures) % layout.pictures:
+            limit = f"{layout.first_pictures} more than a multiple of {layout.pictures}"
+            raise invalid_value("pictures", pictures.shape[2], limit)
+        return self.encode(pictures, [self.open_encoder() for _ in pictures])
+
+
+def _number(model: nn.Module) -> int:
+    blocks = [module for module in model.modules() if isinstance(module, MemoryBlock)]
+    for index, block in enumerate(blocks):
+        block.index = index
+    return len(blocks)

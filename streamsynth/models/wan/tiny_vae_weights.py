@@ -1,0 +1,87 @@
+"""From the names of TAEHV, where a network is one list of layers, to ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from streamsynth.errors import invalid_value
+from streamsynth.models.llama.weights import load_strict
+from streamsynth.models.wan.tiny_vae import TinyVae, TinyVaeConfig
+
+_NAME = re.compile(r"(encoder|decoder)\.(\d+)\.(?:conv\.)?(?:(\d)\.)?(weight|bias)")
+_CONVOLUTIONS = {"0": "first", "2": "second", "4": "third"}
+
+
+def tiny_vae_weights(tensors: Mapping[str, Tensor], config: TinyVaeConfig) -> dict[str, Tensor]:
+    """The state dict of `TinyVae`; a name that is not known stays, for `load_strict` to refuse.
+
+    Weights made for more frames than `growth` asks for are cut to those of the last, as TAEHV does.
+    """
+    state = {}
+    for name, tensor in tensors.items():
+        found = _NAME.fullmatch(name)
+        ours = _our_name(found, config) if found else None
+        if ours is not None and ours.endswith(".grow.weight"):
+            stage = int(ours.split(".")[2])
+            tensor = tensor[-config.growth[stage] * config.decoder_widths[stage] :]
+        state[ours or name] = tensor
+    return state
+
+
+def _our_name(found: re.Match[str], config: TinyVaeConfig) -> str | None:
+    side, place, inner, kind = found[1], int(found[2]), found[3], found[4]
+    parts = _encoder_part(place, config) if side == "encoder" else _decoder_part(place, config)
+    if parts is None or ("blocks" in parts) != (inner in _CONVOLUTIONS):
+        return None
+    return f"{side}.{parts}.{kind}" if inner is None else f"{side}.{parts}.{_CONVOLUTIONS[inner]}.{kind}"
+
+
+def _encoder_part(place: int, config: TinyVaeConfig) -> str | None:
+    """A convolution and its ReLU, then for each stage pool, convolution and blocks, then a convolution."""
+    if place == 0:
+        return "conv_in"
+    stage, layer = divmod(place - 2, 2 + config.blocks)
+    if stage == len(config.growth):
+        return "conv_out" if layer == 0 else None
+    return f"stages.{stage}.{('pool', 'conv')[layer] if layer < 2 else f'blocks.{layer - 2}'}"
+
+
+def _decoder_part(place: int, config: TinyVaeConfig) -> str | None:
+    """A clamp, a convolution and its ReLU, then for each stage blocks, upsampling, growth and convolution, then a ReLU
+    and a convolution."""
+    if place == 1:
+        return "conv_in"
+    stage, layer = divmod(place - 3, 3 + config.blocks)
+    if stage == len(config.growth):
+        return "conv_out" if layer == 1 else None
+    after = layer - config.blocks
+    return f"stages.{stage}.{f'blocks.{layer}' if after < 0 else ('', 'grow', 'conv')[after]}"
+
+
+def tiny_vae_config(tensors: Mapping[str, Tensor]) -> TinyVaeConfig:
+    """The sizes of a published TAEHV for Wan, told by its latents; raises INVALID_VALUE for another."""
+    latents = tensors["decoder.1.weight"].shape[1] if "decoder.1.weight" in tensors else 0
+    if latents not in (16, 48):
+        raise invalid_value("decoder.1.weight", latents, "for the 16 latent channels of Wan 2.1 or the 48 of Wan 2.2")
+    return TinyVaeConfig() if latents == 16 else TinyVaeConfig(latent_channels=48, patch_size=2)
+
+
+def build_tiny_vae(
+    config: TinyVaeConfig,
+    state: Mapping[str, Tensor],
+    source: str,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+) -> TinyVae:
+    """An autoencoder ready to run from tensors with our names; `source` is named in errors."""
+    with torch.device("meta"):
+        vae = TinyVae(config)
+    vae = vae.to_empty(device=device).to(dtype)
+    load_strict(vae, state, source)
+    vae.to(memory_format=torch.channels_last)
+    return vae.requires_grad_(False).eval()
