@@ -9,6 +9,7 @@ import pytest
 import torch
 from mimi_models import SMALL, config_of, random_reference
 
+import streamsynth.models.mimi.engine as engine_module
 from streamsynth.engine.stream import Emission
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk, Unit
@@ -133,3 +134,58 @@ def test_the_gain_multiplies_the_samples(decoder: MimiDecoder) -> None:
         feed(stream, codes(4), final=True)
         results.append(samples(run(stage, stream)[stream]))
     np.testing.assert_allclose(results[1], 2 * results[0], rtol=1e-6)
+
+
+def test_a_pause_ends_a_passage_and_the_next_one_is_decoded_as_if_it_stood_alone(decoder: MimiDecoder) -> None:
+    stage = engine(decoder)
+    stream = stage.open({})
+    first, second = codes(5), codes(4, 1)
+    feed(stream, first[:3], pause=0)
+    feed(stream, first[3:], 3, pause=2)
+    feed(stream, second, 5, final=True)
+    made = samples(run(stage, stream)[stream])
+    spoken = 5 * stage.frame_samples
+    np.testing.assert_allclose(made[:spoken], whole(decoder, first), atol=1e-5)
+    np.testing.assert_allclose(made[-4 * stage.frame_samples :], whole(decoder, second), atol=1e-5)
+    assert len(made) == (5 + 2 + 4) * stage.frame_samples
+
+
+@pytest.mark.parametrize(("share", "frames"), [(0.3, 1), (0.7, 2), (0.9, 4), (1.2, 8)])
+def test_the_first_chunk_grows_with_how_long_frames_are_in_coming(
+    decoder: MimiDecoder, monkeypatch: pytest.MonkeyPatch, share: float, frames: int
+) -> None:
+    """S16, S17: a listener who starts on one frame starves where the next ones come late."""
+    now = 0.0
+    monkeypatch.setattr(engine_module.time, "monotonic", lambda: now)
+    stage = engine(decoder)
+    loaded = stage.open({})
+    for number in range(20):
+        feed(loaded, codes(1), number)
+        run(stage, loaded)
+        now += share / 25
+    stream = stage.open({})
+    for number in range(frames):
+        assert stream.wake_at() is None
+        feed(stream, codes(1), number)
+    assert stream.wake_at() == 0.0
+    short = stage.open({})
+    feed(short, codes(1), final=True)
+    assert short.wake_at() == 0.0, "nothing more will come"
+
+
+def test_frames_that_nobody_waits_for_say_nothing_about_load(
+    decoder: MimiDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A talker that is far ahead is held back by its reader, not by load; and text may be long in coming."""
+    now = 0.0
+    monkeypatch.setattr(engine_module.time, "monotonic", lambda: now)
+    stage = engine(decoder)
+    stream = stage.open({})
+    for number in range(200):
+        feed(stream, codes(1), number)
+        run(stage, stream)
+        now += 0.01 if number < 100 else 0.04
+    feed(stream, codes(1), 200, pause=1)
+    now += 0.9
+    feed(stream, codes(1), 201)
+    assert stage.first_frames() == 1

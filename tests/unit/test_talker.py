@@ -25,8 +25,9 @@ EOS = SMALL.eos_code
 class Words:
     """A reader for which each word is a passage and a segment; a word is its letters, and ten frames at most."""
 
-    def __init__(self, max_frames: int = 10, guided: bool = False) -> None:
+    def __init__(self, max_frames: int = 10, guided: bool = False, pause: int = 0) -> None:
         self.max_frames = max_frames
+        self.pause = pause
         self.guided = guided
         self.words: list[str] = []
         self.taken = 0
@@ -54,6 +55,7 @@ class Words:
             segment=self.taken - 1,
             text=word,
             ends_segment=True,
+            pause=self.pause,
         )
 
 
@@ -104,6 +106,19 @@ def run(talker: Talker, *streams: TalkerStream, steps: int = 10_000) -> dict[Tal
             if emission.final:
                 living.remove(stream)
                 stream.close()
+    return made
+
+
+def step(talker: Talker, living: list[TalkerStream]) -> list[tuple[TalkerStream, Emission]]:
+    """One step; those that end leave `living`."""
+    made = []
+    for stream, emission in talker.step(living).made:
+        assert isinstance(stream, TalkerStream)
+        assert isinstance(emission, Emission), emission
+        made.append((stream, emission))
+        if emission.final:
+            living.remove(stream)
+            stream.close()
     return made
 
 
@@ -172,6 +187,71 @@ def test_a_limit_on_frames_ends_the_request_exactly_there(model: CsmTalker) -> N
     made = run(talker, stream)[stream]
     assert len(frames(made)) == 4
     assert (made[-1].final, made[-1].segment_final, made[-1].finish_reason) == (True, True, "length")
+
+
+def test_pauses_stand_behind_passages_and_count_as_frames(model: CsmTalker) -> None:
+    def spoken(limit: int) -> list[Emission]:
+        talker = engine(model)
+        stream = talker.add(Words(pause=7), GREEDY, limit)
+        stream.push("one two")
+        stream.finish()
+        return run(talker, stream)[stream]
+
+    whole = spoken(1000)
+    assert [emission.pause for emission in whole if emission.segment_final] == [7, 7]
+    assert sum(emission.pause for emission in whole) == 14
+    first = sum(len(emission.media) for emission in whole if emission.segment == 0)
+    cut = spoken(first + 3)
+    assert (len(frames(cut)), cut[-1].pause) == (first, 3)
+    assert (cut[-1].final, cut[-1].segment_final, cut[-1].finish_reason) == (True, True, "length")
+
+
+@pytest.mark.slow
+def test_ten_thousand_short_requests_leave_every_page_free(model: CsmTalker) -> None:
+    """S27: some are aborted at a random point; the pool is checked whenever nothing runs."""
+    talker = engine(model, pages=24, rows=16)
+    random = np.random.default_rng(1)
+    living: list[TalkerStream] = []
+    opened = 0
+    while opened < 10_000 or living:
+        while opened < 10_000 and len(living) < 16:
+            opened += 1
+            living.append(speak(talker, "abcdefg", seed=opened, max_frames=1 + opened % 3))
+            living[-1].finish()
+        if random.random() < 0.3 or opened == 10_000:
+            living.pop(int(random.integers(len(living)))).close()
+        step(talker, living)
+    counters = talker.counters()
+    assert (counters["live"], counters["free_pages"]) == (0, 23)
+
+
+def test_requests_that_are_preempted_and_aborted_leave_every_page_free(model: CsmTalker) -> None:
+    """S25, S27: they grow until there are no pages; what was preempted says the same as undisturbed."""
+    on_and_on = {0: torch.arange(SMALL.vocab_size) != EOS}
+
+    def long_speech(talker: Talker, seed: int) -> TalkerStream:
+        sampling = SamplingParams(top_k=20, seed=seed)
+        drawing = Drawing(first=sampling, rest=sampling, allowed=on_and_on)
+        stream = talker.add(Words(max_frames=30), drawing, 1000)
+        stream.push("abcdefg")
+        stream.finish()
+        return stream
+
+    talker = engine(model, pages=9, rows=8)
+    streams = [long_speech(talker, seed) for seed in range(4)]
+    made: dict[TalkerStream, list[Emission]] = {stream: [] for stream in streams}
+    while talker.counters()["preemptions"] == 0:
+        for stream, emission in step(talker, streams):
+            made[stream].append(emission)
+    streams.pop(1).close()
+    for stream, emissions in run(talker, *streams).items():
+        made[stream] += emissions
+    counters = talker.counters()
+    assert (counters["live"], counters["free_pages"]) == (0, 8)
+    for seed, stream in zip((0, 2, 3), streams, strict=True):
+        undisturbed = engine(model)
+        alone = long_speech(undisturbed, seed)
+        np.testing.assert_array_equal(frames(made[stream]), frames(run(undisturbed, alone)[alone]))
 
 
 def test_a_request_that_can_never_fit_fails_alone(model: CsmTalker) -> None:
