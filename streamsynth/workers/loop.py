@@ -43,6 +43,9 @@ logger = logging.getLogger(__name__)
 MAX_UNSENT_OUTPUTS = 64
 """The step loop waits when this many finished outputs have not left the worker yet."""
 
+LIKELY_SHARED = 0.5
+"""Of the work for one request, what two in a batch are taken to share until two have been seen."""
+
 _RECEIVE_BYTES = 1 << 18
 
 
@@ -163,7 +166,7 @@ class StepLoop:
         self._reader = reader
         self._sender = sender
         self._scheduler: Scheduler[wire.Address] = Scheduler()
-        self._cost = MediaCost()
+        self._cost = MediaCost(0.0 if self._batch_engine is None else LIKELY_SHARED)
         self._steps = 0
         self._steps_after_cancel = 0
         self._next_beat = 0.0
@@ -273,16 +276,14 @@ class StepLoop:
         if emission is None:
             entry.made_nothing(now)
             return
-        if len(emission.media) and not self._cost.known:
-            self._next_beat = now  # Whoever admits requests has to know before many more come.
-        if len(emission.media) or emission.report is not None:
-            self._cost.add(now - began, len(emission.media) / emission.rate)
+        self._account(now - began, [emission])
         self._emit(entry, emission, now)
 
     def _step_batch(self, engine: BatchEngine, runnable: Sequence[Entry[wire.Address]]) -> None:
         self._steps += 1
         entries = {id(entry.stream): entry for entry in runnable}
         self._steps_after_cancel += any(entry.key in self._reader.cancelling for entry in runnable)
+        began = time.monotonic()
         try:
             result = engine.step([entry.stream for entry in runnable])
         except Exception as error:  # noqa: BLE001 - becomes the terminal message of every request in the batch
@@ -292,6 +293,7 @@ class StepLoop:
             return
         self._unfinished = result.unfinished
         now = time.monotonic()
+        self._account(now - began, [made for _, made in result.made if isinstance(made, Emission)])
         for stream, made in result.made:
             entry = entries[id(stream)]
             entry.steps += 1
@@ -305,6 +307,13 @@ class StepLoop:
                 entry.made_nothing(now)
             elif id(entry.stream) not in served:
                 entry.left_out(now)
+
+    def _account(self, work_s: float, emissions: Sequence[Emission]) -> None:
+        """What a step cost. An emission of nothing at all is none of its makers'."""
+        makers = [emission for emission in emissions if len(emission.media) or emission.report is not None]
+        media_s = sum(len(emission.media) / emission.rate for emission in makers)
+        if makers and self._cost.add(work_s, media_s, len(makers)):
+            self._next_beat = 0.0  # Whoever admits requests has to know before many more come.
 
     def _emit(self, entry: Entry[wire.Address], emission: Emission, now: float) -> None:
         self._notice(entry, emission.notices)
@@ -343,13 +352,15 @@ class StepLoop:
         for entry in self._scheduler.stalled(now, self._start.stall_timeout_s):
             message = f"the request made nothing for {self._start.stall_timeout_s:g} s while it could have"
             self._end(entry, "failed", StreamSynthError(ErrorCode.STALLED_ENGINE, message))
+        cost = self._cost.look()
         self._sender.put(
             wire.Beat(
                 steps=self._steps,
                 live=len(self._scheduler.entries),
                 steps_after_cancel=self._steps_after_cancel,
                 demand=self._scheduler.demand(now),
-                cost=self._cost.look(),
+                cost_each=cost.each,
+                cost_shared=cost.shared,
                 behind_s=self._scheduler.behind_s(now),
                 stuck_s=self._scheduler.stuck_s(now),
                 memory_in_use=self._memory.in_use,

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
+from streamsynth.engine.cost import UNKNOWN, Cost
 from streamsynth.errors import ErrorCode, StreamSynthError
 
 BEHIND_TOLERANCE_S = 0.1
@@ -23,7 +24,7 @@ class Load:
 
     live: int = 0
     demand: int = 0
-    cost: float = 0.0
+    cost: Cost = UNKNOWN
     behind_s: float = 0.0
 
 
@@ -104,7 +105,8 @@ class Slots:
             return False
         # What listeners hold hides for seconds that there are too many: those who will want more are counted instead.
         unheard_of = max(0, len(self._inside) - self._load.live)
-        return (self._load.demand + unheard_of + 1) * self._load.cost <= MOST_WORK
+        cost = self._load.cost
+        return cost.shared + (self._load.demand + unheard_of + 1) * cost.each <= MOST_WORK
 
     def _admit(self) -> None:
         while self._line and self._has_room():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamsynth.config.deployment import StageDeployment
+from streamsynth.engine.cost import Cost
 from streamsynth.graph.chunk import Chunk
 from streamsynth.graph.edge import ReceiveEnd
 from streamsynth.graph.flow import Ports
@@ -63,8 +64,7 @@ class WorkerStage:
 
     def _changed(self) -> None:
         beat = self.supervisor.beat
-        load = Load(live=beat.live, demand=beat.demand, cost=beat.cost, behind_s=beat.behind_s) if beat else Load()
-        self.slots.set_load(load)
+        self.slots.set_load(Load() if beat is None else _load(beat))
 
     def unready_because(self) -> str | None:
         """Why this stage cannot serve now; None when it can. A full stage is loaded, not unready."""
@@ -83,6 +83,15 @@ class WorkerStage:
             pid=self.supervisor.pid,
             beat=self.supervisor.beat,
         )
+
+
+def _load(beat: wire.Beat) -> Load:
+    return Load(
+        live=beat.live,
+        demand=beat.demand,
+        cost=Cost(shared=beat.cost_shared, each=beat.cost_each),
+        behind_s=beat.behind_s,
+    )
 
 
 class StageRequest:

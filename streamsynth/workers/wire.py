@@ -155,16 +155,17 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
-    """Sent by the step loop itself. `live` are the requests it holds, `demand` those of them that
-    somebody listens to and that have something to say; `cost`: seconds of work for a second of media of one of them (0:
-    not known, or steps are shared); `behind_s`: by how much the most starved one is late for a listener (0: all are in
-    time); `stuck_s`: how long the most stuck one has been stepped and made nothing."""
+    """Sent by the step loop itself. `live` are the requests it holds, `demand` those of them that somebody listens to
+    and that have something to say. Seconds of work for a second of media: `cost_each` of one of them, and `cost_shared`
+    of all that are stepped together (both 0: not known). `behind_s`: by how much the most starved one is late for a
+    listener (0: all are in time); `stuck_s`: how long the most stuck one has been stepped and made nothing."""
 
     steps: int
     live: int
     steps_after_cancel: int
     demand: int
-    cost: float
+    cost_each: float
+    cost_shared: float
     behind_s: float
     stuck_s: float
     memory_in_use: int

@@ -153,3 +153,20 @@ async def test_a_dead_stage_fails_the_utterance_and_comes_back(runtime: Runtime,
         while runtime.dead_stages():
             await asyncio.sleep(0.05)
     assert len(await collect(speak(runtime, "Back again."))) > 10_000
+
+
+async def test_of_many_that_come_at_once_only_as_many_enter_as_can_be_spoken_in_real_time(runtime: Runtime) -> None:
+    """S21: the talker's steps are shared, and what they cost is known from those of one request; the rest waits."""
+    async for _ in speak(runtime, TEXT):
+        pass
+    stage = runtime.statistics().stages["tiny-speech.talker"]
+    assert stage.beat is not None
+    assert stage.beat.cost_each > 0
+    flows = [speak(runtime, "Good morning.", seed=number) for number in range(60)]
+    stage = runtime.statistics().stages["tiny-speech.talker"]
+    assert 1 <= stage.running < 60
+    assert stage.running + stage.queued == 60
+    for flow in flows[4:]:
+        flow.cancel()
+    for flow in flows[:4]:
+        assert [chunk.final async for chunk in flow][-1]

@@ -2,28 +2,66 @@
 
 import pytest
 
-from streamsynth.engine.cost import MediaCost
+from streamsynth.engine.cost import UNKNOWN, Cost, MediaCost
 
 
 def test_nothing_made_is_not_known_and_costs_nothing() -> None:
     cost = MediaCost()
-    cost.add(1.0, 0.0)
-    assert (cost.known, cost.look()) == (False, 0.0)
+    assert not cost.add(1.0, 0.0)
+    assert cost.look() == UNKNOWN
+    assert cost.add(1.0, 4.0), "the first word, of which the work without media is a part"
+    assert cost.look().each == pytest.approx(0.5)
 
 
 def test_it_is_work_over_media_not_a_mean_of_steps() -> None:
     cost = MediaCost()
     cost.add(0.06, 0.4)
     cost.add(0.14, 4.6)
-    assert cost.look() == pytest.approx(0.04)
+    seen = cost.look()
+    assert seen.each == pytest.approx(0.04)
+    assert seen.shared == pytest.approx(0.0)
 
 
 def test_recent_steps_count_more_and_looking_alone_changes_nothing() -> None:
     cost = MediaCost()
     cost.add(1.0, 10.0)
     for _ in range(100):
-        assert cost.look() == pytest.approx(0.1)
+        assert cost.look().each == pytest.approx(0.1)
     for _ in range(30):
         cost.add(3.0, 10.0)
         last = cost.look()
-    assert last == pytest.approx(0.3, rel=0.01)
+    assert last.each == pytest.approx(0.3, rel=0.01)
+
+
+def test_the_first_step_over_so_many_is_news() -> None:
+    cost = MediaCost()
+    assert [cost.add(0.01, 0.04 * sharers, sharers) for sharers in (1, 1, 2, 1, 2)] == [True, False, True, False, False]
+
+
+@pytest.mark.parametrize("steps", [1, 50])
+def test_what_is_shared_is_told_from_what_each_costs_however_often_each_number_was_seen(steps: int) -> None:
+    """A step of 40 ms of media of each takes 10 ms and 2 ms for each."""
+    cost = MediaCost()
+    for sharers in range(1, 9):
+        for _ in range(steps if sharers == 1 else 1):
+            cost.add(0.010 + 0.002 * sharers, 0.04 * sharers, sharers)
+            seen = cost.look()
+    assert seen.shared == pytest.approx(0.25, rel=0.15)
+    assert seen.each == pytest.approx(0.05, rel=0.15)
+    assert seen.shared + 12 * seen.each == pytest.approx(0.85, rel=0.1)
+
+
+@pytest.mark.parametrize("guess", [0.0, 0.5])
+def test_one_number_of_sharers_says_nothing_of_what_is_shared(guess: float) -> None:
+    cost = MediaCost(guess)
+    cost.add(0.016, 0.16, 4)
+    seen = cost.look()
+    assert seen.shared == pytest.approx(0.4 * guess)
+    assert seen.each == pytest.approx(0.1 * (1 - guess))
+
+
+def test_where_more_cost_less_the_most_that_were_seen_say_what_each_costs() -> None:
+    cost = MediaCost()
+    cost.add(0.030, 0.04, 1)
+    cost.add(0.020, 0.08, 2)
+    assert cost.look() == Cost(0.0, pytest.approx(0.25))

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from streamsynth.engine.cost import Cost
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.workers.slots import Load, Slots
 
@@ -80,26 +81,32 @@ async def test_nobody_enters_while_listeners_inside_run_dry() -> None:
 
 async def test_an_empty_worker_takes_one_whatever_it_last_said() -> None:
     line = slots()
-    line.set_load(Load(behind_s=5.0, cost=3.0))
+    line.set_load(Load(behind_s=5.0, cost=Cost(shared=0.0, each=3.0)))
     assert line.reserve().admitted
 
 
 async def test_nobody_enters_beyond_what_the_worker_can_make_in_real_time() -> None:
     """S21: also when all come at once, before the worker has said anything of them."""
     line = slots(running=9, queued=9)
-    line.set_load(Load(cost=0.23))
+    line.set_load(Load(cost=Cost(shared=0.0, each=0.23)))
     tickets = [line.reserve() for _ in range(6)]
     assert [ticket.admitted for ticket in tickets] == [True, True, True, False, False, False]
-    line.set_load(Load(live=3, demand=3, cost=0.13))
+    line.set_load(Load(live=3, demand=3, cost=Cost(shared=0.0, each=0.13)))
     assert [ticket.admitted for ticket in tickets] == [True] * 5 + [False]
     tickets[0].release()
     assert tickets[5].admitted
+
+
+async def test_what_all_share_is_counted_once() -> None:
+    line = slots(running=9, queued=9)
+    line.set_load(Load(cost=Cost(shared=0.25, each=0.1)))
+    assert [line.reserve().admitted for _ in range(6)] == [True] * 4 + [False] * 2
 
 
 async def test_requests_that_nobody_listens_to_keep_nobody_out() -> None:
     line = slots(running=9)
     for _ in range(3):
         line.reserve()
-    line.set_load(Load(live=3, demand=0, cost=0.6))
+    line.set_load(Load(live=3, demand=0, cost=Cost(shared=0.0, each=0.6)))
     assert line.reserve().admitted
     assert not line.reserve().admitted

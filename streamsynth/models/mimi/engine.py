@@ -253,7 +253,7 @@ class MimiEngine:
 
     def first_frames(self) -> int:
         """How many frames the first chunk of a stream should have, as fast as frames have been coming of late."""
-        share = self.pace.look()
+        share = self.pace.look().each
         return next((frames for limit, frames in FIRST_FRAMES if share <= limit), MAX_FRAMES)
 
     def reset(self, stream: CodecStream) -> None:
