@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
 
 from aiohttp import HttpVersion11, web
 
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.realtime.tcp_peer import TcpPeer
 
 _BUFFER_BYTES = 16 * 1024
+_STALL_CHECKS = 8
 _WRITE_BYTES = 16 * 1024  # even: every write holds whole samples
 
 
@@ -62,8 +65,32 @@ class AudioWriter:
 
     async def _unstalled(self, write: Awaitable[None]) -> None:
         try:
-            async with asyncio.timeout(self._stall_s):
-                await write
+            async with asyncio.timeout(self._stall_s) as limit:
+                with self._extended(limit):
+                    await write
         except TimeoutError:
             message = f"the client read nothing for {self._stall_s:g} s"
             raise StreamSynthError(ErrorCode.STALLED_READER, message) from None
+
+    @contextmanager
+    def _extended(self, limit: asyncio.Timeout) -> Iterator[None]:
+        """Put the limit off whenever the client has taken something: then it is slow, not stalled."""
+        loop = asyncio.get_running_loop()
+        taken = self._taken_bytes()
+
+        def look() -> None:
+            nonlocal taken, timer
+            progress = taken < (taken := self._taken_bytes())
+            if progress and not limit.expired():
+                limit.reschedule(loop.time() + self._stall_s)
+            timer = loop.call_later(self._stall_s / _STALL_CHECKS, look)
+
+        timer = loop.call_later(self._stall_s / _STALL_CHECKS, look)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _taken_bytes(self) -> int:
+        transport = self._request.transport
+        return TcpPeer(transport).taken_bytes() if transport is not None else 0

@@ -36,6 +36,10 @@ class Transport(Protocol):
     @property
     def buffered_bytes(self) -> int: ...
 
+    @property
+    def taken_bytes(self) -> int:
+        """Grows when the peer takes something while nothing is written."""
+
     def abort(self) -> None: ...
 
 
@@ -52,8 +56,8 @@ class Timers(Protocol):
 
 
 class Outbound:
-    """`take` gives the next frame, `sent` is called when it was written, `stalled` when the transport has sent
-    nothing of what it has for `write_stall_s`. `nudge` says that `take` may have something.
+    """`take` gives the next frame, `sent` is called when it was written, `stalled` when the peer has taken
+    nothing of what waits for it for `write_stall_s`. `nudge` says that `take` may have something.
 
     `run` belongs in a task of its own that nobody cancels: after `end`, or when the connection is lost, it returns.
     """
@@ -79,7 +83,7 @@ class Outbound:
         self._work = asyncio.Event()
         self._ping_due = False
         self._pong: bytes | None = None
-        self._buffered = 0
+        self._taken = 0
         self._progress_s = 0.0
         self._look_timer: Timer | None = None
         self._abort_timer: Timer | None = None
@@ -163,7 +167,7 @@ class Outbound:
         return True
 
     async def _drained(self) -> None:
-        self._buffered = self._transport.buffered_bytes
+        self._taken = self._transport.taken_bytes
         self._progress_s = self._timers.time()
         self._watch()
         try:
@@ -176,11 +180,11 @@ class Outbound:
         self._look_timer = self._timers.call_later(self._write_stall_s / _STALL_CHECKS, self._look)
 
     def _look(self) -> None:
-        """Has the peer read anything of a large frame since the last look? Then it is slow, not stalled."""
-        now_s, buffered = self._timers.time(), self._transport.buffered_bytes
-        if buffered < self._buffered:
+        """Has the peer taken anything since the last look? Then it is slow, not stalled."""
+        now_s, taken = self._timers.time(), self._transport.taken_bytes
+        if taken > self._taken:
             self._progress_s = now_s
-        self._buffered = buffered
+        self._taken = taken
         if now_s >= self._progress_s + self._write_stall_s:
             self._stalled()
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 import sys
 from collections.abc import Coroutine
@@ -13,10 +12,9 @@ from aiohttp.abc import AbstractStreamWriter
 
 from streamsynth.realtime.auth import STREAMSYNTH_PROTOCOL
 from streamsynth.realtime.frame_queue import Frame
+from streamsynth.realtime.tcp_peer import TcpPeer
 
 _CLOSE_CODE = struct.Struct("!H")
-_TCP_INFO_BYTES = 56
-_LAST_DATA_RECEIVED = struct.Struct("=52xI")  # tcpi_last_data_recv of linux/tcp.h, milliseconds
 
 
 class QuietWebSocket(web.WebSocketResponse):
@@ -51,6 +49,7 @@ class WebSocketTransport:
         self._websocket = websocket
         self._writer = writer
         self._transport = transport
+        self._peer = TcpPeer(transport)
 
     @classmethod
     async def open(cls, websocket: QuietWebSocket, request: web.Request) -> WebSocketTransport:
@@ -80,20 +79,16 @@ class WebSocketTransport:
     def buffered_bytes(self) -> int:
         return self._transport.get_write_buffer_size()
 
+    @property
+    def taken_bytes(self) -> int:
+        return self._peer.taken_bytes()
+
     def abort(self) -> None:
         self._transport.abort()
 
     def silent_s(self) -> float | None:
-        """How long ago the last bytes came, also those of a message that is not whole yet. None: not TCP."""
-        connection = self._transport.get_extra_info("socket")
-        if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
-            return None
-        try:
-            information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        except OSError:
-            return None
-        milliseconds: int = _LAST_DATA_RECEIVED.unpack(information)[0]
-        return milliseconds / 1000
+        """How long ago the peer was seen to live: it sent bytes, or since the last call read some. None: unknown."""
+        return 0.0 if self._peer.is_reading() else self._peer.silent_s()
 
 
 def _at_once(sending: Coroutine[Any, Any, None]) -> None:

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import io
 import json
+import socket
 import struct
 import wave
 from collections.abc import AsyncIterator
@@ -344,6 +345,24 @@ async def test_a_client_that_reads_nothing_is_cut_off(http: aiohttp.ClientSessio
     with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
         await reader.readexactly(50_000 * SAMPLES_PER_CHARACTER * 2)
     writer.close()
+
+
+async def test_a_client_that_reads_slowly_is_not_cut_off(serve_process: Any) -> None:
+    """S36: it reads on for longer than a stall may last, however late the kernel asks for more."""
+    server = serve_process("--model", "sine", "--limit", "write_stall_s=2.7")
+    loop = asyncio.get_running_loop()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+        client.connect(address(server))
+        client.setblocking(False)
+        await loop.sock_sendall(client, request(json.dumps({"input": "x" * 50_000, "response_format": "pcm"}).encode()))
+        started, received = loop.time(), 0
+        while loop.time() < started + 5:
+            due = round(12_000 * (loop.time() - started)) - received
+            part = await loop.sock_recv(client, due) if due > 0 else b"nothing is due"
+            assert part
+            received += len(part) if due > 0 else 0
+            await asyncio.sleep(0.05)
 
 
 async def test_a_finished_file_has_a_limit_and_a_stream_has_none(serve_process: Any) -> None:

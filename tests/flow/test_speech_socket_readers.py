@@ -92,6 +92,23 @@ async def test_a_slow_reader_is_not_a_stalled_one() -> None:
         await server.empty()
 
 
+async def test_a_reader_whose_pong_waits_behind_what_it_has_not_read_is_not_dead() -> None:
+    """It answers no ping for far longer than a dead peer may be silent, and reads on."""
+    async with serving(f"tone.lead_seconds={LEAD_S}", ping_interval_s=0.3, dead_peer_s=0.6) as server:
+        with await RawClient.open(server.url, receive_buffer=4096) as client:
+            await client.speak(LONG)
+            received = b""
+            ends = time.monotonic() + 2.5
+            while time.monotonic() < ends:
+                part = await client.read(2048)
+                assert part
+                received += part
+                await asyncio.sleep(0.05)
+            assert not [opcode for opcode, _ in parse_frames(received) if opcode == 8]
+            client.vanish()
+        await server.empty()
+
+
 async def test_a_cancel_of_a_client_that_had_stopped_reading_purges_what_waits() -> None:
     """S37: before the acknowledgement comes at most what the sockets held, after it nothing."""
     async with serving(f"tone.lead_seconds={LEAD_S}") as server:

@@ -11,7 +11,7 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.realtime.binding import open_listener, open_tls
 
 
-def test_accepted_sockets_have_small_buffers() -> None:
+def test_accepted_sockets_have_small_buffers_and_segments() -> None:
     """Without them a client that reads nothing absorbs more than a minute of speech."""
     with open_listener("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
         listener.setblocking(True)
@@ -20,6 +20,8 @@ def test_accepted_sockets_have_small_buffers() -> None:
             # Linux books twice the size that was asked for.
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * 64 * 1024
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 16 * 1024
+            # A receiver's window opens by segments, and loopback's own would hide a slow reader for a minute.
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) <= 1440
 
 
 def test_a_port_in_use_and_a_host_that_is_not_ours_are_named() -> None:
