@@ -35,8 +35,8 @@ _ANY_RATE = range(8_000, 48_001)
 
 # A codec's frame is a fixed number of samples, so a low rate makes it long, and more than one goes in before anything
 # decodes: 144 to 216 ms of media for MPEG-2.5 layer III (8, 11.025 and 12 kHz), 128 to 256 ms for AAC up to 16 kHz. The
-# first bytes are promised within 120 ms; such rates are refused rather than served late. That is at the engine's own
-# rate; with resampling, MP3 at 16 and 32 kHz alone exceed it: 129 and 143 ms from 24 kHz.
+# first bytes are promised within 120 ms; such rates are refused rather than served late. MP3 at 16 and 32 kHz comes
+# nearest to it: 118 ms from an engine at 24 kHz.
 SAMPLE_RATES: Mapping[AudioFormat, Sequence[int]] = {
     AudioFormat.PCM: _ANY_RATE,
     AudioFormat.WAV: _ANY_RATE,
