@@ -188,4 +188,4 @@ def test_frames_that_nobody_waits_for_say_nothing_about_load(
     feed(stream, codes(1), 200, pause=1)
     now += 0.9
     feed(stream, codes(1), 201)
-    assert stage.first_frames() == 1
+    assert stage.pace.first_frames == 1

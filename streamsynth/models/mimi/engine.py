@@ -13,13 +13,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from streamsynth.engine.cost import MediaCost
 from streamsynth.engine.stream import Emission, StepResult, Stream
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk
 from streamsynth.models.mimi.captured import CapturedDecoder
 from streamsynth.models.mimi.decoder import MimiDecoder
 from streamsynth.models.mimi.joins import Joiner
+from streamsynth.models.mimi.pace import Pace
 
 MAX_FRAMES = 8
 COMFORTABLE_LEAD_S = 0.4
@@ -27,15 +27,8 @@ COMFORTABLE_LEAD_S = 0.4
 
 COMFORTABLE_FRAMES = 4
 
-FIRST_FRAMES = ((0.6, 1), (0.8, 2), (0.95, 4))
-"""How many frames the first chunk of a stream has while frames come at most at such a share of real time; else
-MAX_FRAMES. A first chunk that is a single frame starves its listener where the second is late."""
-
 HUNGRY_LEAD_S = 2.0
 """A listener who has more in hand may be waited for: how fast frames come then says nothing."""
-
-LONGEST_INTERVAL_S = 1.0
-"""Frames that took longer were waited for by nobody."""
 
 
 @dataclass(slots=True)
@@ -91,13 +84,11 @@ class CodecStream:
         """Let the engine know how long a frame was in coming, if somebody waits for it."""
         now = time.monotonic()
         if self._fed_at is not None and chunk.units and self._lead_s(now) < HUNGRY_LEAD_S:
-            interval = now - self._fed_at
-            if interval < LONGEST_INTERVAL_S:
-                self._engine.pace.add(interval, chunk.units / chunk.rate)
+            self._engine.pace.add(now - self._fed_at, chunk.units / chunk.rate)
         passage_ends = chunk.final or chunk.marks.get("pause", 0) > 0
         self._fed_at = None if passage_ends else now
         if not self._first_frames:
-            self._first_frames = self._engine.first_frames()
+            self._first_frames = self._engine.pace.first_frames
 
     def _lead_s(self, now: float) -> float:
         """What a listener who began with the first sample has in hand."""
@@ -229,7 +220,7 @@ class MimiEngine:
         self.frame_units = frame_units
         self._codes = decoder.config.codebook_size
         self.frame_samples = decoder.config.frame_samples
-        self.pace = MediaCost()
+        self.pace = Pace()
         self._shapes = shapes
         self._gain = gain
         self._decoding: _Decoding = (
@@ -250,11 +241,6 @@ class MimiEngine:
 
     def open_joiner(self) -> Joiner:
         return Joiner(self.sample_rate, shapes=self._shapes)
-
-    def first_frames(self) -> int:
-        """How many frames the first chunk of a stream should have, as fast as frames have been coming of late."""
-        share = self.pace.look().each
-        return next((frames for limit, frames in FIRST_FRAMES if share <= limit), MAX_FRAMES)
 
     def reset(self, stream: CodecStream) -> None:
         """Let its next frames be decoded as the first of a stream."""
