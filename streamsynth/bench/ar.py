@@ -11,10 +11,13 @@ from pathlib import Path
 
 import torch
 
+from streamsynth.bench.ar_profile import kernel_rows
 from streamsynth.bench.ar_sides import Generated, Side, StreamSynthSide, TransformersSide, in_turn
 from streamsynth.bench.report import Panel, Report, Row, Value
 from streamsynth.bench.statistics import quantile
-from streamsynth.models.csm.loop import LoopSizes, open_loop
+from streamsynth.engine.attention import PageMemory
+from streamsynth.models.csm.config import CsmConfig
+from streamsynth.models.csm.loop import PAGE_SIZE, LoopSizes, open_loop
 from streamsynth.models.csm.weights import load_talker
 
 OURS = "streamsynth"
@@ -29,7 +32,8 @@ class ArLoad:
     `frames` frames, greedily at `temperature` 0; the sides take turns, `rounds` times.
 
     `frame_rate` is the codec's, for the real-time factor. transformers draws for the numbers of streams in `theirs`,
-    and compiled for one stream if `compiled`. `float8` adds our own side with pages of float8.
+    and compiled for one stream if `compiled`. `float8` adds our own side with pages of float8. `profiled` adds a table
+    of the kernels of a step, for each number of streams.
     """
 
     folder: Path
@@ -46,17 +50,17 @@ class ArLoad:
     top_k: int = 50
     compiled: bool = False
     float8: bool = False
-    kv_cache_memory_bytes: int = 256 << 20
+    profiled: bool = False
 
 
-def bench_ar(load: ArLoad) -> Report:
+def bench_ar(load: ArLoad) -> list[Report]:
     """Blocking."""
     torch.set_num_threads(load.threads)
     talker = load_talker(load.folder, dtype=getattr(torch, load.dtype), device=load.device)
     weights = sum(weight.nbytes for weight in (*talker.parameters(), *talker.buffers()))
     most = max(load.streams)
     drawing = {"temperature": load.temperature, "top_k": load.top_k}
-    sides: dict[str, Side] = {}
+    own: dict[str, StreamSynthSide] = {}
     notes = [f"weights {weights / 1e6:.0f} MB"]
     for name in (OURS, FLOAT8) if load.float8 else (OURS,):
         sizes = LoopSizes(
@@ -64,16 +68,15 @@ def bench_ar(load: ArLoad) -> Report:
             max_rows=most,
             max_tokens=512,
             max_positions=load.context + load.frames,
-            kv_cache_memory_bytes=load.kv_cache_memory_bytes,
+            kv_cache_memory_bytes=_pages_bytes(talker.config, talker.projector.weight.dtype, load),
             float8=name == FLOAT8,
         )
-        sides[name] = StreamSynthSide(talker, open_loop(talker, sizes), **drawing)
+        own[name] = StreamSynthSide(talker, open_loop(talker, sizes), **drawing)
     notes.append(_memory_note(load.device, "ours"))
-    own = dict(sides)
-    sides[THEIRS] = TransformersSide(load.folder, dtype=getattr(torch, load.dtype), device=load.device, **drawing)
-    if load.compiled:
-        sides[COMPILED] = TransformersSide(
-            load.folder, dtype=getattr(torch, load.dtype), device=load.device, compiled=True, **drawing
+    sides: dict[str, Side] = dict(own)
+    for name in (THEIRS,) * bool(load.theirs) + (COMPILED,) * load.compiled:
+        sides[name] = TransformersSide(
+            load.folder, dtype=talker.projector.weight.dtype, device=load.device, compiled=name == COMPILED, **drawing
         )
     counts = dict.fromkeys(own, load.streams) | {THEIRS: load.theirs, COMPILED: (1,)}
     vocabulary = talker.config.text_vocab_size
@@ -90,7 +93,33 @@ def bench_ar(load: ArLoad) -> Report:
     notes += _agreement(found) if load.temperature == 0 else []
     rows = list(_rows(found, load))
     settings = {field: str(getattr(load, field)) for field in ("device", "dtype", "threads", "context", "frames")}
-    return Report("ar", rows, [_panel(rows, load.streams)], notes, settings | {"folder": load.folder.name})
+    report = Report("ar", rows, [_panel(rows, load.streams)], notes, settings | {"folder": load.folder.name})
+    return [report, *(_profiles(own[OURS], vocabulary, load) if load.profiled else ())]
+
+
+def _pages_bytes(config: CsmConfig, dtype: torch.dtype, load: ArLoad) -> int:
+    """Room for all streams at their full length, and for the page that the planner keeps free for each."""
+    pages = 1 + max(load.streams) * (1 + -(-(load.context + load.frames) // PAGE_SIZE))
+    backbone = config.backbone
+    page_bytes = PageMemory.page_bytes(
+        layers=backbone.layers,
+        page_size=PAGE_SIZE,
+        kv_heads=backbone.kv_heads,
+        head_dim=backbone.head_dim,
+        dtype=dtype,
+    )
+    return pages * page_bytes
+
+
+def _profiles(side: StreamSynthSide, vocabulary: int, load: ArLoad) -> Iterator[Report]:
+    for streams in load.streams:
+        given = prompts(vocabulary, streams, load.context)
+
+        def run(given: torch.Tensor = given) -> int:
+            side.generate(given, load.frames)
+            return side.steps
+
+        yield Report(f"ar-kernels-{streams}", list(kernel_rows(run)))
 
 
 def prompts(vocabulary: int, streams: int, length: int) -> torch.Tensor:

@@ -41,6 +41,12 @@ def speech(
     ] = None,
     seconds: SecondsOption = 20.0,
     cancels: Annotated[int, typer.Option(min=0)] = 20,
+    text: Annotated[str | None, typer.Option(help="Say this each time.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(min=1, help="End each utterance there.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="STAGE.FIELD=VALUE", help="As for serve; may be repeated.")
+    ] = None,
+    start_timeout_s: Annotated[float, typer.Option(min=1.0, help="Until the server is ready.")] = 60.0,
     url: UrlOption = None,
     output: OutputOption = OUTPUT,
 ) -> None:
@@ -56,8 +62,11 @@ def speech(
         rates=rate or (() if chosen else (1.0,)),
         seconds=seconds,
         cancels=cancels,
+        text=text,
+        max_new_tokens=max_new_tokens,
     )
-    with target(url, environment.api_key(), "--model", model) as at:
+    options = [argument for setting in sets or () for argument in ("--set", setting)]
+    with target(url, environment.api_key(), "--model", model, *options, start_timeout_s=start_timeout_s) as at:
         report = asyncio.run(bench_speech(at, load))
     _leave([report], output)
 
@@ -108,6 +117,37 @@ def sessions(
     _check_counters(reports)
 
 
+@app.command("random-csm")
+def random_csm(folder: Annotated[Path, typer.Argument(help="Is made, or written over.")]) -> None:
+    """Write a checkpoint of CSM-1B's shapes with random weights, whose audio never ends by itself (3.5 GB)."""
+    from streamsynth.models.csm.random_folder import write_random_csm
+    from streamsynth.models.csm.random_weights import CSM_1B
+    from streamsynth.models.mimi.config import MimiConfig
+
+    write_random_csm(folder, CSM_1B, MimiConfig())
+
+
+@app.command("first-sound")
+def first_sound(
+    model: Annotated[str, typer.Option(metavar="NAME")] = "tiny-speech",
+    folder: Annotated[Path | None, typer.Option(help="The checkpoint's, where the model needs one.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where both stages run.")] = None,
+    text: Annotated[str, typer.Option(help="What is said.")] = "Good morning, how are you?",
+    rounds: Annotated[int, typer.Option(min=1)] = 20,
+    output: OutputOption = OUTPUT,
+) -> None:
+    """The time to first audio by stage, both stages in one process and without a server."""
+    from streamsynth.bench.ar_profile import StageSplit
+    from streamsynth.bench.report import Report
+    from streamsynth.config.registry import find_pipeline
+
+    given = {"folder": None if folder is None else str(folder), "device": device}
+    options = {name: value for name, value in given.items() if value is not None}
+    pipeline = find_pipeline(model)
+    split = StageSplit(pipeline, {stage.name: options for stage in pipeline.stages})
+    _leave([Report("first-sound", list(split.rows(text, rounds)))], output)
+
+
 @app.command()
 def ar(
     folder: Annotated[
@@ -124,6 +164,8 @@ def ar(
     temperature: Annotated[float, typer.Option(min=0.0, help="0 draws greedily, and compares the frames.")] = 0.0,
     compiled: Annotated[bool, typer.Option(help="Beside transformers with a static cache and compiled too.")] = False,
     float8: Annotated[bool, typer.Option(help="With pages of float8 too.")] = False,
+    profiled: Annotated[bool, typer.Option("--profile", help="The kernels of a step on CUDA too.")] = False,
+    alone: Annotated[bool, typer.Option(help="Without transformers.")] = False,
     output: OutputOption = OUTPUT,
 ) -> None:
     """A talker's frames: one stream and many, beside transformers on the same weights."""
@@ -138,15 +180,42 @@ def ar(
         dtype=dtype,
         threads=threads,
         streams=streams or (1, 2, 4, 8),
-        theirs=theirs or (1, 8),
+        theirs=() if alone else theirs or (1, 8),
         context=context,
         frames=frames,
         rounds=rounds,
         temperature=temperature,
         compiled=compiled,
         float8=float8,
+        profiled=profiled,
     )
-    _leave([bench_ar(load)], output)
+    _leave(bench_ar(load), output)
+
+
+@app.command()
+def llama(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A text model in Hugging Face layout.")],
+    dtype: Annotated[list[str] | None, typer.Option(help="float32 or bfloat16; may be repeated.")] = None,
+    threads: Annotated[list[int] | None, typer.Option(min=1, help="Of every side; may be repeated.")] = None,
+    tokens: Annotated[int, typer.Option(min=1, help="What each side makes in a round.")] = 128,
+    rounds: Annotated[int, typer.Option(min=1, help="How often the sides take turns.")] = 5,
+    vllm: Annotated[
+        Path | None, typer.Option(metavar="PYTHON", help="Of an environment that has vllm: measured beside us.")
+    ] = None,
+    output: OutputOption = OUTPUT,
+) -> None:
+    """One text at a time on the CPU, beside transformers and vllm, and beside what the memory could give."""
+    from streamsynth.bench.llama import LlamaLoad, bench_llama
+
+    load = LlamaLoad(
+        folder=folder,
+        dtypes=dtype or ("float32", "bfloat16"),
+        threads=threads or (1, 2),
+        tokens=tokens,
+        rounds=rounds,
+        vllm=vllm,
+    )
+    _leave([bench_llama(load)], output)
 
 
 def _sessions(url: str | None, load: SessionsLoad, soaking: SoakLoad | None, *, busy: bool) -> list[Report]:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamsynth.bench.client import Heard, SpeechClient
@@ -26,7 +26,7 @@ class SpeechLoad:
     """Loads of `seconds` each, then `cancels` cancels at random times from one client.
 
     `clients` are closed loops that ask again as soon as they have everything, `listeners` those that first hear it to
-    its end, `rates` open loops of so many arrivals a second.
+    its end, `rates` open loops of so many arrivals a second. With `text`, each says that; `max_new_tokens` ends it.
     """
 
     model: str
@@ -36,10 +36,21 @@ class SpeechLoad:
     seconds: float = 20.0
     cancels: int = 20
     seed: int = 1
+    text: str | None = None
+    max_new_tokens: int | None = None
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        limit = {} if self.max_new_tokens is None else {"max_new_tokens": self.max_new_tokens}
+        return {"model": self.model, **limit}
+
+    def texts(self) -> Iterator[str]:
+        for number in itertools.count():
+            yield text_for(self.model, number) if self.text is None else self.text
 
 
 async def bench_speech(at: Target, load: SpeechLoad) -> Report:
-    texts = (text_for(load.model, number) for number in itertools.count())
+    texts = load.texts()
     await _speak_once(at, load, texts)  # what loads lazily is loaded
     busy = [await _closed(at, load, clients, texts, listening=False) for clients in load.clients]
     listening = [await _closed(at, load, clients, texts, listening=True) for clients in load.listeners]
@@ -58,7 +69,7 @@ async def bench_speech(at: Target, load: SpeechLoad) -> Report:
 
 
 async def _closed(at: Target, load: SpeechLoad, clients: int, texts: Iterator[str], *, listening: bool) -> Row:
-    sessions = [SpeechClient(at.url, api_key=at.api_key, config={"model": load.model}) for _ in range(clients)]
+    sessions = [SpeechClient(at.url, api_key=at.api_key, config=load.config) for _ in range(clients)]
     for session in sessions:
         await session.__aenter__()
 
@@ -86,7 +97,7 @@ async def _open(at: Target, load: SpeechLoad, rate: float, texts: Iterator[str])
 
 
 async def _speak_once(at: Target, load: SpeechLoad, texts: Iterator[str]) -> Heard:
-    async with SpeechClient(at.url, api_key=at.api_key, config={"model": load.model}) as client:
+    async with SpeechClient(at.url, api_key=at.api_key, config=load.config) as client:
         return await client.speak(next(texts))
 
 
@@ -95,7 +106,7 @@ async def _cancel_note(at: Target, load: SpeechLoad, texts: Iterator[str]) -> st
 
     before = await look(at)
     rng = random.Random(load.seed)
-    async with SpeechClient(at.url, api_key=at.api_key, config={"model": load.model}) as client:
+    async with SpeechClient(at.url, api_key=at.api_key, config=load.config) as client:
         cancels = [await cancel_at_random(client, next(texts) * 3, 0.5, rng) for _ in range(load.cancels)]
     idle = (await look(at)).histogram("cancel_to_idle_seconds", before)
     acks = [heard.cancel_to_ack_ns / 1e6 for heard in cancels if heard.cancel_to_ack_ns is not None]

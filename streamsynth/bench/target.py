@@ -32,12 +32,12 @@ class Target:
 
 
 @contextlib.contextmanager
-def target(url: str | None, api_key: str | None, *arguments: str) -> Iterator[Target]:
+def target(url: str | None, api_key: str | None, *arguments: str, start_timeout_s: float = 60.0) -> Iterator[Target]:
     """The server at `url`; None starts `serve` with `arguments`, which ends with the context. Blocks."""
     if url is not None:
         yield Target(url, api_key)
         return
-    with ServerProcess.start(*arguments) as server:
+    with ServerProcess.start(*arguments, timeout_s=start_timeout_s) as server:
         yield Target(server.url, None, server.pid, server.ready_s)
     if server.orphans:
         raise RuntimeError(f"{server.orphans} workers outlived the server")

@@ -17,6 +17,8 @@ TINY_SPEECH = Pipeline(
             kind=StageKind.AUTOREGRESSIVE,
             engine="streamsynth.models.tiny_speech.talker:TinyTalker",
             options={
+                "device": "cpu",
+                "dtype": "float32",
                 "alphabet": "phonemes",
                 "guidance": UNSET,
                 "temperature": UNSET,
@@ -34,7 +36,7 @@ TINY_SPEECH = Pipeline(
             name="codec",
             kind=StageKind.GENERATION,
             engine="streamsynth.models.tiny_speech.codec:TinyCodec",
-            options={"gain": 1.0, "max_streams": 64},
+            options={"device": "cpu", "dtype": "float32", "gain": 1.0, "max_streams": 64},
             inputs=("talker",),
             rate=SAMPLE_RATE,
         ),

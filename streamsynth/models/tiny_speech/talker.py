@@ -7,13 +7,11 @@ from typing import Any
 
 import torch
 
-from streamsynth.engine.attention import PageMemory
-from streamsynth.engine.kv.pages import PagePool
-from streamsynth.engine.planner import Planner
-from streamsynth.engine.runner import Drawing, Runner
+from streamsynth.engine.runner import Drawing
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.stream import StepResult, Stream
 from streamsynth.engine.talker import Talker, TalkerStream
+from streamsynth.models.csm.loop import PAGE_SIZE, LoopSizes, open_loop
 from streamsynth.models.csm.weights import load_talker
 from streamsynth.models.tiny_speech.pipeline import FRAME_RATE
 from streamsynth.models.tiny_speech.places import weights_folder
@@ -21,7 +19,6 @@ from streamsynth.models.tiny_speech.prompts import TinyReader, Vocabulary, Voice
 from streamsynth.models.tiny_speech.reading import Alphabet, open_reading
 from streamsynth.speech import SpeechRequest
 
-PAGE_SIZE = 16
 MAX_SECONDS = 600
 
 GUIDANCE = {Alphabet.PHONEMES: 1.5, Alphabet.CHARACTERS: 2.0}
@@ -30,7 +27,7 @@ TEMPERATURE = {Alphabet.PHONEMES: 0.5, Alphabet.CHARACTERS: 0.4}
 
 
 class TinyTalker:
-    """Loads the talker on the CPU; `guidance` 1 runs one row a request, any other scale two.
+    """`guidance` 1 runs one row a request, any other scale two.
 
     Left to None, `guidance` and the `temperature` of the first codebook are what suits the `alphabet`.
     """
@@ -38,6 +35,8 @@ class TinyTalker:
     def __init__(
         self,
         *,
+        device: str,
+        dtype: str,
         alphabet: str,
         guidance: float | None = None,
         temperature: float | None = None,
@@ -50,26 +49,26 @@ class TinyTalker:
         torch.set_num_threads(1)
         read = Alphabet.named(alphabet)
         folder = weights_folder()
-        model = load_talker(folder / "talker")
-        backbone = model.config.backbone
-        shape = {
-            "layers": backbone.layers,
-            "page_size": PAGE_SIZE,
-            "kv_heads": backbone.kv_heads,
-            "head_dim": backbone.head_dim,
-        }
-        pages = kv_cache_memory_bytes // PageMemory.page_bytes(**shape, dtype=torch.float32)
-        memory = PageMemory(**shape, pages=pages, like=model.projector.weight)
-        planner = Planner(PagePool(pages), page_size=PAGE_SIZE, max_rows=max_rows, max_tokens=max_tokens)
+        model = load_talker(folder / "talker", dtype=getattr(torch, dtype), device=device)
+        self._guidance = GUIDANCE[read] if guidance is None else guidance
+        loop = open_loop(
+            model,
+            LoopSizes(
+                gang_rows=1 if self._guidance == 1.0 else 2,
+                max_rows=max_rows,
+                max_tokens=max_tokens,
+                max_positions=model.config.backbone.max_position_embeddings,
+                kv_cache_memory_bytes=kv_cache_memory_bytes,
+            ),
+        )
         self._talker = Talker(
-            Runner(model, memory),
-            planner,
+            loop.runner,
+            loop.planner,
             page_size=PAGE_SIZE,
             rate=FRAME_RATE,
             codebooks=model.config.codebooks,
             eos=model.config.eos_code,
         )
-        self._guidance = GUIDANCE[read] if guidance is None else guidance
         vocabulary = Vocabulary(folder, read, model.config.codebooks)
         self._voice = Voice(vocabulary, open_reading(read, vocabulary.symbols), guided=self._guidance != 1.0)
         self._sampling = {
