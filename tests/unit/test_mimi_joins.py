@@ -37,7 +37,7 @@ def steps(samples: Float) -> float:
 
 def test_a_passage_starts_where_it_can_be_heard() -> None:
     made = joined([passage(120, 200, 0)], 0)
-    assert len(made) == pytest.approx(0.2 * RATE, abs=RATE // 100)
+    assert 0.2 * RATE < len(made) <= 0.225 * RATE
     assert abs(made[0]) < FAINT
 
 
@@ -50,10 +50,10 @@ def test_a_soft_start_is_kept_and_at_most_50_ms_of_it() -> None:
 
 def test_the_silence_that_speech_ended_with_counts_in_the_pause() -> None:
     for tail in (0, 60, 120):
-        made = joined([passage(0, 200, tail), passage(0, 200, 0)], RATE // 2)
+        made = joined([passage(40, 200, tail), passage(40, 200, 0)], RATE // 2)
         loud = np.flatnonzero(np.abs(made) > AUDIBLE)
         gaps = np.diff(loud) / RATE
-        assert gaps.max() == pytest.approx(0.5, abs=0.01)
+        assert gaps.max() == pytest.approx(0.5, abs=0.03)
 
 
 def test_speech_that_breaks_off_is_let_down_without_a_click() -> None:

@@ -16,7 +16,10 @@ AUDIBLE = 0.01
 """Speech is clear from here on; softer is breath, or the start of a soft consonant."""
 
 FAINT_BLOCKS = 8
-"""How much of what is softer than AUDIBLE is kept at a start: with the block that is audible, 45 ms."""
+"""How much of what is softer than AUDIBLE is kept at a start: with the block that is audible, 45 ms at most."""
+
+SILENT_BLOCKS = 4
+"""How much of that is silence: Whisper misses a first "the" that comes at once."""
 
 
 class Joiner:
@@ -71,7 +74,7 @@ class Joiner:
         if not len(audible):
             self._head = head[-FAINT_BLOCKS * self._block :]
             return head[:0]
-        start = max(int((peaks > FAINT).argmax()), int(audible[0]) - FAINT_BLOCKS) * self._block
+        start = max(0, int((peaks > FAINT).argmax()) - SILENT_BLOCKS, int(audible[0]) - FAINT_BLOCKS) * self._block
         self._leading = False
         speech: Float = head[start:].copy()
         speech[: self._block // 2] *= self._ramp[: 2 * (self._block // 2) : 2]
