@@ -201,6 +201,12 @@ class _GaplessContainers:
         self._sent = 0
 
     async def add(self, chunk: AudioChunk) -> list[Piece]:
+        # An end that comes by itself belongs to the segment before: what the resampler still holds is of that one.
+        if len(chunk.samples) or not chunk.final:
+            self._note(chunk)
+        return self._shared_out(await self._queue.encode(chunk.samples))
+
+    def _note(self, chunk: AudioChunk) -> None:
         if not self._segments or self._segments[-1].end is not None:
             self._segments.append(_Segment(chunk.segment_text))
         segment = self._segments[-1]
@@ -209,7 +215,6 @@ class _GaplessContainers:
         if chunk.segment_final:
             end = chunk.first_sample + len(chunk.samples)
             segment.end = end * self._encoders.sample_rate // self._encoders.source_rate
-        return self._shared_out(await self._queue.encode(chunk.samples))
 
     async def finish(self) -> list[Piece]:
         rest = await self._queue.finish()

@@ -198,8 +198,9 @@ async def test_a_cap_on_tokens_cuts_the_audio_and_says_so(http: aiohttp.ClientSe
 
 async def test_text_without_anything_speakable_is_an_empty_file(http: aiohttp.ClientSession) -> None:
     """S64: no error and no noise."""
-    status, _, body = await speak(http, input="...", response_format="pcm")
-    assert (status, body) == (200, b"")
+    for text in ("...", " ", "\n\n"):
+        status, _, body = await speak(http, input=text, response_format="pcm")
+        assert (status, body) == (200, b"")
     status, _, body = await speak(http, input="🙂", response_format="wav")
     with wave.open(io.BytesIO(body)) as file:
         assert (status, file.getnframes()) == (200, 0)

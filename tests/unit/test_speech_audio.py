@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import threading
 import wave
@@ -242,6 +243,21 @@ async def test_a_sentence_without_samples_is_no_container(name: str) -> None:
     )
     settings_ = parsed(response_format=name, stream_audio=True)
     assert [start.text for start, _ in containers(await made(settings_, [silent, spoken]))] == ["One."]
+
+
+@pytest.mark.parametrize("rate", [8_000, 11_025, 24_000, 44_100])
+@pytest.mark.parametrize("size", range(3221, 3226))
+async def test_an_end_that_comes_late_is_no_sentence_of_its_own(rate: int, size: int) -> None:
+    """Whatever the resampler holds, and however the last sample is rounded."""
+    (spoken,) = chunks([size])
+    end = AudioChunk(
+        samples=np.zeros(0, np.float32), sample_rate=RATE, first_sample=size, segment_final=True, final=True
+    )
+    settings_ = parsed(response_format="pcm", sample_rate=rate, stream_audio=True)
+    spoken = dataclasses.replace(spoken, final=False)
+    ((start, frames),) = containers(await made(settings_, [spoken, end]))
+    assert start.text == "all"
+    assert sum(frame.samples for frame in frames) == (2 * size * rate + RATE) // (2 * RATE)
 
 
 async def test_another_rate_in_mid_utterance_is_an_engine_fault() -> None:
