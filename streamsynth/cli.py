@@ -24,7 +24,7 @@ class _Entry(NamedTuple):
 _COMMANDS: Mapping[str, _Entry] = {
     "serve": _Entry("streamsynth.serve_command:app", "Run the server: HTTP, WebSocket and the page in the browser."),
     "speak": _Entry("streamsynth.speak_command:app", "Speak a text: to the speakers, a file or a pipe."),
-    "models": _Entry("streamsynth.config.models:app", "List the models, their voices and their stages."),
+    "models": _Entry("streamsynth.config.models:app", "List the models; `models convert` turns a checkpoint into one."),
     "config": _Entry("streamsynth.config.show:app", "Show what every field of a deployment is, and who set it."),
     "doctor": _Entry("streamsynth.doctor:app", "Try out what StreamSynth needs from this machine."),
     "bench": _Entry("streamsynth.bench.command:app", "Measure: speech, the wire between processes, many sessions."),

@@ -1,8 +1,10 @@
-"""`streamsynth models`: which pipelines there are, and what each can do."""
+"""`streamsynth models`: which pipelines there are, what each can do, and how a checkpoint becomes one."""
 
 from __future__ import annotations
 
 import json
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,14 +17,36 @@ from streamsynth.video import VideoTraits
 app = typer.Typer(add_completion=False)
 
 
-@app.command()
-def models(as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of a table.")] = False) -> None:
+_CONVERT = "streamsynth.models.wan.convert"
+"""Named, not imported: it loads torch, and listing models must not."""
+
+
+@app.callback(invoke_without_command=True)
+def models(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of a table.")] = False,
+) -> None:
     """List the models, their voices and their stages."""
+    if context.invoked_subcommand is not None:
+        return
     described = [_describe(find_pipeline(name)) for name in pipelines()]
     if as_json:
         typer.echo(json.dumps(described, indent=2))
     else:
         _print_table(described)
+
+
+@app.command()
+def convert(
+    file: Annotated[Path, typer.Argument(help="A .pt, .pth or .safetensors file of Wan's, Self-Forcing's or TAEHV's.")],
+    output: Annotated[Path, typer.Argument(help="The folder to write: config.json and safetensors.")],
+    weights: Annotated[str | None, typer.Option(help="Which weights, if there are several: generator_ema ...")] = None,
+    head_dim: Annotated[int, typer.Option(help="Of the transformer's attention; 128 in every release.")] = 128,
+) -> None:
+    """Turn a checkpoint into a folder that loads. Read once and as tensors alone: pickled code is refused."""
+    done = import_module(_CONVERT).convert(file, output, weights=weights, head_dim=head_dim)
+    taken = f" from {done.wrapper}" if done.wrapper else ""
+    typer.echo(f"{output}: {done.part}, {done.tensors} tensors, {done.nbytes / 1e6:.1f} MB{taken}")
 
 
 def _describe(pipeline: Pipeline) -> dict[str, Any]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from streamsynth.errors import invalid_value
-from streamsynth.models.llama.weights import load_strict
+from streamsynth.models.llama.weights import load_strict, read_tensors
+from streamsynth.models.wan.settings import read_settings
 from streamsynth.models.wan.tiny_vae import TinyVae, TinyVaeConfig
+from streamsynth.models.wan.weights import DIFFUSERS_STEM
 
 _NAME = re.compile(r"(encoder|decoder)\.(\d+)\.(?:conv\.)?(?:(\d)\.)?(weight|bias)")
 _CONVOLUTIONS = {"0": "first", "2": "second", "4": "third"}
@@ -85,3 +90,14 @@ def build_tiny_vae(
     load_strict(vae, state, source)
     vae.to(memory_format=torch.channels_last)
     return vae.requires_grad_(False).eval()
+
+
+def load_tiny_vae(folder: Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> TinyVae:
+    """Read the `config.json` and safetensors that `streamsynth models convert` or training wrote; blocking.
+
+    Raises START_FAILED for names that do not fit, UNSUPPORTED_FIELD or INVALID_VALUE for a model not built here.
+    """
+    ours = frozenset(field.name for field in fields(TinyVaeConfig))
+    settings = read_settings(json.loads((folder / "config.json").read_text()), model="tiny VAE", ours=ours, fixed={})
+    tensors = read_tensors(folder, DIFFUSERS_STEM)
+    return build_tiny_vae(TinyVaeConfig(**settings), tensors, str(folder), dtype=dtype, device=device)
