@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # No test and no demonstration reaches a model hub.
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help demo serve test test-slow check format bench-smoke browser-tools clean
+.PHONY: help demo serve test test-slow check format bench-smoke test-tools clean
 .DEFAULT_GOAL := help
 
 help:
@@ -32,7 +32,7 @@ demo: $(BASE)
 serve: $(BASE)
 	$(BIN)/streamsynth serve $(ARGS)
 
-test: $(DEV) browser-tools
+test: $(DEV) test-tools
 	$(BIN)/pytest -m "not slow and not gpu" $(ARGS)
 
 test-slow: $(DEV)
@@ -57,11 +57,12 @@ bench-smoke: $(DEV)
 	$(BIN)/streamsynth bench wire --seconds 0.5 --output out/bench-smoke
 	$(BIN)/streamsynth bench sessions --quick --output out/bench-smoke
 
-# Debian's own browser, not the builds that playwright would download; node runs the page's modules that need no browser.
-browser-tools:
-	@command -v chromium >/dev/null && command -v node >/dev/null || { \
-	  test -n "$(ROOT)" || { echo "the page's tests need: apt-get install chromium nodejs" >&2; exit 1; }; \
-	  $(APT) update && $(APT) install -y --no-install-recommends chromium nodejs >/dev/null; }
+# Debian's own browser, not the builds that playwright would download; node runs the page's modules that need no browser;
+# nginx stands before the server in one test.
+test-tools:
+	@command -v chromium >/dev/null && command -v node >/dev/null && PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || { \
+	  test -n "$(ROOT)" || { echo "the tests need: apt-get install chromium nodejs nginx" >&2; exit 1; }; \
+	  $(APT) update && $(APT) install -y --no-install-recommends chromium nodejs nginx >/dev/null; }
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "StreamSynth needs Python 3.11 or newer")'
