@@ -14,7 +14,7 @@ from streamsynth.engine.kv.sizing import (
 from streamsynth.errors import ErrorCode, StreamSynthError
 
 
-def never() -> None:
+def never() -> int:
     raise AssertionError("nothing is to be measured")
 
 

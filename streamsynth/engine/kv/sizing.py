@@ -54,15 +54,17 @@ class MeasuredDevice:
             self._requested_bytes = requested_bytes(budget.gpu_memory_utilization, free_bytes=free, total_bytes=total)
             self._others_bytes = total - free - torch.cuda.memory_reserved(device)
 
-    def kv_bytes(self, run_at_largest: Callable[[], None]) -> int:
-        """The bytes for pages. `run_at_largest` is called once where they are measured, with the model loaded."""
+    def kv_bytes(self, run_at_largest: Callable[[], int]) -> int:
+        """The bytes for pages. `run_at_largest` is called once where they are measured, with the model loaded; it
+        returns how many bytes of pages it took itself.
+        """
         if self._budget.explicit is not None:
             return self._budget.explicit
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self._device)
-        run_at_largest()
+        pages = run_at_largest()
         torch.cuda.synchronize(self._device)
-        peak = self._others_bytes + torch.cuda.max_memory_reserved(self._device)
+        peak = self._others_bytes + torch.cuda.max_memory_reserved(self._device) - pages
         torch.cuda.empty_cache()
         return remaining_bytes(self._requested_bytes, peak)
 

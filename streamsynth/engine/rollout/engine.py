@@ -65,7 +65,7 @@ class RolloutEngine:
     def __init__(
         self, model: VideoModel, *, pages: int, page_tokens: int, max_videos: int, quantised_pages: bool = False
     ) -> None:
-        self._model = model
+        self.model = model
         self._pool = PagePool(pages)
         self._memory = FrameMemory(
             layers=model.layers,
@@ -89,7 +89,7 @@ class RolloutEngine:
         """Raises StreamSynthError for what the model cannot make, and for a window that never fits the pool."""
         asked = VideoRequest.from_wire(dict(request))
         seed = secrets.randbits(63) if asked.seed is None else asked.seed
-        rollout = Rollout.begin(self._model, asked, seed, self._memory.page_tokens)
+        rollout = Rollout.begin(self.model, asked, seed, self._memory.page_tokens)
         if rollout.pages_needed > self._pool.usable:
             message = (
                 f"a window at {asked.width}x{asked.height} takes {rollout.pages_needed} pages,"
@@ -199,7 +199,7 @@ class RolloutEngine:
                     group.append(stream)
         if group:
             self._making = tuple(group)
-            self._passes = ChunkMaker(self._model, self._memory, [each.rollout for each in group]).passes()
+            self._passes = ChunkMaker(self.model, self._memory, [each.rollout for each in group]).passes()
 
     def _plan(self, stream: RolloutStream) -> None:
         rollout = stream.rollout
@@ -209,7 +209,7 @@ class RolloutEngine:
         if plan.kv is Kv.RESET:
             rollout.forget()
         stream.made.append(
-            Emission(self._no_pictures(rollout), self._model.fps, report=plan.report, notices=plan.notices)
+            Emission(self._no_pictures(rollout), self.model.fps, report=plan.report, notices=plan.notices)
         )
 
     def _advance(self) -> bool:
@@ -239,7 +239,7 @@ class RolloutEngine:
         rollout = stream.rollout
         if pictures is None:
             if rollout.plan is not None:
-                stream.made.append(Emission(self._no_pictures(rollout), self._model.fps, report=rollout.plan.report))
+                stream.made.append(Emission(self._no_pictures(rollout), self.model.fps, report=rollout.plan.report))
             return
         assert rollout.plan is not None
         left = rollout.pictures_left
@@ -247,7 +247,7 @@ class RolloutEngine:
         stream.made.append(
             Emission(
                 pictures[:left].cpu().numpy(),
-                self._model.fps,
+                self.model.fps,
                 report=rollout.plan.report,
                 notices=rollout.steering.stop() if final else (),
                 final=final,
@@ -261,7 +261,7 @@ class RolloutEngine:
         plan = rollout.plan or rollout.steering.next_chunk(rollout.first_picture)
         notices = (*plan.notices, *rollout.steering.stop())
         stream.made.append(
-            Emission(self._no_pictures(rollout), self._model.fps, report=plan.report, notices=notices, final=True)
+            Emission(self._no_pictures(rollout), self.model.fps, report=plan.report, notices=notices, final=True)
         )
 
     def _end_chunk(self) -> None:

@@ -1,0 +1,72 @@
+"""Loads a causal Wan checkpoint for the rollout engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice, pool_pages
+from streamsynth.engine.rollout.engine import RolloutEngine
+from streamsynth.engine.rollout.warm_up import measure_chunk, page_bytes, warm_up
+from streamsynth.engine.rollout.window import WindowPolicy
+from streamsynth.errors import invalid_value
+from streamsynth.models.wan.pipeline import FPS, SIZES
+from streamsynth.models.wan.prompts import load_prompt_encoder
+from streamsynth.models.wan.schedule import few_step_schedule
+from streamsynth.models.wan.streaming import StreamingDecoder
+from streamsynth.models.wan.tiny_vae_weights import build_tiny_vae, tiny_vae_config, tiny_vae_weights
+from streamsynth.models.wan.vae_weights import load_vae
+from streamsynth.models.wan.video import WanVideo
+from streamsynth.models.wan.weights import load_transformer
+
+
+def load_rollouts(
+    *,
+    folder: str,
+    decoder: str,
+    device: str,
+    dtype: str,
+    denoising_step_list: Sequence[int],
+    shift: float,
+    window_frames: int,
+    sink_frames: int,
+    chunk_frames: int,
+    page_tokens: int,
+    max_videos: int,
+    gpu_memory_utilization: float,
+    float8: bool,
+    kv_cache_memory_bytes: int | None = None,
+) -> RolloutEngine:
+    """`folder` is in diffusers' `WanPipeline` layout; `decoder` a file of TAEHV weights, or "" for the folder's VAE.
+
+    Every size of the pipeline is run once, at the most videos a pass. Raises START_FAILED for files that do not fit,
+    INVALID_VALUE for an option.
+    """
+    if not folder:
+        raise invalid_value("folder", folder, "the path of a checkpoint")
+    if dtype not in ("bfloat16", "float32"):
+        raise invalid_value("dtype", dtype, "bfloat16 or float32")
+    budget = MeasuredDevice(KvBudget(kv_cache_memory_bytes, gpu_memory_utilization), torch.device(device))
+    root, kind = Path(folder), getattr(torch, dtype)
+    model = WanVideo(
+        load_transformer(root / "transformer", dtype=kind, device=device),
+        load_prompt_encoder(root / "text_encoder", root / "tokenizer", dtype=kind, device=device),
+        _load_tiny_decoder(decoder, kind, device) if decoder else load_vae(root / "vae", dtype=kind, device=device),
+        few_step_schedule(denoising_step_list, shift),
+        WindowPolicy(frames=window_frames, sink=sink_frames, chunk=chunk_frames),
+        fps=FPS,
+    )
+    nbytes = budget.kv_bytes(lambda: measure_chunk(model, SIZES, page_tokens, max_videos, quantised_pages=float8))
+    pages = pool_pages(nbytes, page_bytes(model, page_tokens, quantised_pages=float8))
+    engine = RolloutEngine(model, pages=pages, page_tokens=page_tokens, max_videos=max_videos, quantised_pages=float8)
+    warm_up(engine, SIZES)
+    return engine
+
+
+def _load_tiny_decoder(file: str, dtype: torch.dtype, device: str) -> StreamingDecoder:
+    tensors = load_file(file)
+    config = tiny_vae_config(tensors)
+    return build_tiny_vae(config, tiny_vae_weights(tensors, config), file, dtype=dtype, device=device)

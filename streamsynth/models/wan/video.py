@@ -1,0 +1,117 @@
+"""A causal Wan model as the rollout engine runs it: transformer, prompt encoder, a streaming decoder, few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from streamsynth.engine.rollout.clock import PictureClock
+from streamsynth.engine.rollout.model import SelfAttention
+from streamsynth.engine.rollout.window import WindowPolicy
+from streamsynth.errors import invalid_value
+from streamsynth.models.wan.model import PromptContext, WanTransformer
+from streamsynth.models.wan.rotary import Rotary
+from streamsynth.models.wan.schedule import Schedule, clean_of, with_noise
+from streamsynth.models.wan.streaming import StreamingDecoder, StreamState
+
+
+class PromptEmbedder(Protocol):
+    def encode(self, prompts: Sequence[str]) -> Tensor:
+        """Embeddings (prompts, tokens, text_dim), as many tokens for every prompt."""
+
+
+class FewSteps:
+    """Each step guesses the clean latents, and goes on from there with fresh noise at the next level."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._sigmas = schedule.sigmas
+        self.timesteps = schedule.timesteps
+
+    def advance(self, latents: Tensor, flow: Tensor, step: int, noise: Tensor | None) -> Tensor:
+        clean = clean_of(latents.float(), flow.float(), self._sigmas[step])
+        if noise is not None:
+            clean = with_noise(clean, noise.float(), self._sigmas[step + 1])
+        return clean.to(latents.dtype)
+
+    def needs_noise(self, step: int) -> bool:
+        return step + 1 < len(self.timesteps)
+
+
+class WanVideo:
+    """A `VideoModel`; `fps` is what it was trained at. The decoder's latents must be the transformer's."""
+
+    def __init__(
+        self,
+        transformer: WanTransformer,
+        prompts: PromptEmbedder,
+        decoder: StreamingDecoder,
+        schedule: Schedule,
+        window: WindowPolicy,
+        *,
+        fps: int,
+    ) -> None:
+        config, layout = transformer.config, decoder.layout
+        if layout.channels != config.in_channels:
+            raise invalid_value("decoder", f"{layout.channels} latent channels", f"{config.in_channels} of them")
+        self.layers, self.heads, self.head_dim = (
+            config.num_layers,
+            config.num_attention_heads,
+            config.attention_head_dim,
+        )
+        self.fps = fps
+        self.window = window
+        self.clock = PictureClock(chunk=window.chunk, stride=layout.pictures, first=layout.first_pictures)
+        self.denoiser = FewSteps(schedule)
+        self.like = torch.empty_like(transformer.patches.weight[:0])
+        self._transformer = transformer
+        self._prompts = prompts
+        self._decoder = decoder
+        self._layout = layout
+
+    def latent_shape(self, width: int, height: int) -> tuple[int, int, int]:
+        scale = self._layout.scale
+        multiple = scale * self._transformer.config.patch_size[1]
+        for name, size in (("width", width), ("height", height)):
+            if size % multiple:
+                raise invalid_value(name, size, f"a multiple of {multiple}")
+        return self._layout.channels, height // scale, width // scale
+
+    def frame_tokens(self, width: int, height: int) -> int:
+        _, high, wide = self.latent_shape(width, height)
+        return self._transformer.config.frame_tokens(high, wide)
+
+    def embed(self, prompt: str) -> Tensor:
+        return self._prompts.encode([prompt]).to(self.like.dtype)
+
+    def condition(self, embedding: Tensor) -> PromptContext:
+        return self._transformer.prompt_context(embedding)
+
+    def stack(self, conditionings: Sequence[PromptContext]) -> PromptContext:
+        return PromptContext.stack(conditionings)
+
+    def rotary(self, positions: Tensor, latent_height: int, latent_width: int) -> Rotary:
+        return self._transformer.rotary(positions, latent_height, latent_width)
+
+    def flow(
+        self, latents: Tensor, timesteps: Tensor, conditioning: PromptContext, rotary: Any, attention: SelfAttention
+    ) -> Tensor:
+        flow: Tensor = self._transformer(latents, timesteps, conditioning, rotary, attention)
+        return flow
+
+    def open_decoder(self) -> StreamState:
+        return self._decoder.open_decoder()
+
+    def decode(self, latents: Tensor, states: Sequence[StreamState]) -> list[Tensor]:
+        """Streams that begin go in one batch, those that go on in another."""
+        made: dict[int, Tensor] = {}
+        begun = [row for row, state in enumerate(states) if state.units]
+        new = [row for row in range(len(states)) if row not in begun]
+        for rows in (begun, new):
+            if rows:
+                pictures = self._decoder.decode(latents[rows], [states[row] for row in rows])
+                levels = pictures.float().add(1.0).mul(127.5).round_().clamp_(0, 255).to(torch.uint8)
+                made.update(zip(rows, levels.permute(0, 2, 3, 4, 1).contiguous(), strict=True))
+        return [made[row] for row in range(len(states))]
