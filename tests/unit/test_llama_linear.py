@@ -14,6 +14,8 @@ from streamsynth.models.llama.modules import RmsNorm, rotate
 def test_a_product_is_that_of_the_exact_numbers(rows: int, bias: bool, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(rows)
     linear = Linear(48, 80, bias=bias).to(dtype).requires_grad_(False)
+    for weight in linear.parameters():
+        weight.uniform_(-0.1, 0.1, generator=generator)
     x = torch.randn(rows, 48, generator=generator).to(dtype)
     exact = F.linear(x.double(), linear.weight.double(), linear.bias.double() if bias else None)
     close = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}

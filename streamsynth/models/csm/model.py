@@ -34,8 +34,8 @@ class CsmTalker(nn.Module):
         super().__init__()
         self.config = config
         width, depth_width = config.backbone.hidden_size, config.depth.hidden_size
-        self.text_embedding = nn.Embedding(config.text_vocab_size, width)
-        self.code_embedding = nn.Embedding(config.codebooks * config.vocab_size, width)
+        self.text_embedding = _embedding(config.text_vocab_size, width)
+        self.code_embedding = _embedding(config.codebooks * config.vocab_size, width)
         self.backbone = Decoder(config.backbone)
         self.first_head = Linear(width, config.vocab_size, bias=False)
         self.projector = Linear(width, depth_width, bias=False)
@@ -136,3 +136,8 @@ class CsmTalker(nn.Module):
     def feedback(self, frames: Tensor) -> Tensor:
         """The input position that a drawn frame becomes: (units, codebooks) to (units, 1 + codebooks)."""
         return torch.cat((frames.new_full((len(frames), 1), ABSENT), frames), 1)
+
+
+def _embedding(count: int, width: int) -> nn.Embedding:
+    """Without values: a checkpoint has them."""
+    return nn.Embedding.from_pretrained(torch.empty(count, width), freeze=False)

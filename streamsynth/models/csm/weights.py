@@ -48,9 +48,9 @@ def build_talker(
     device: str = "cpu",
 ) -> CsmTalker:
     """A talker ready to run from tensors with the Hugging Face names; `source` is named in errors."""
-    with torch.device("meta"):
-        talker = CsmTalker(config)
-    talker = talker.to_empty(device=device).to(dtype)
+    # Not by way of the meta device: that imports torch's compiler, which takes a second.
+    with torch.device(device):
+        talker = CsmTalker(config).to(dtype)
     load_strict(talker, talker_weights(tensors, config), source)
     talker.requires_grad_(False).eval()
     order_weights(talker)

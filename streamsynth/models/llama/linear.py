@@ -14,7 +14,10 @@ _FEW_ROWS = 32
 
 
 class Linear(nn.Linear):
-    """Takes and returns (rows, features)."""
+    """Takes and returns (rows, features). Its weights have no values until they are loaded."""
+
+    def reset_parameters(self) -> None:
+        """Draw none."""
 
     def forward(self, x: Tensor) -> Tensor:
         return product(x, self.weight, self.bias)
