@@ -9,7 +9,6 @@ from transformers import PreTrainedTokenizerFast
 from streamsynth.bench.llama import LlamaLoad, SideFailed, bench_llama
 from streamsynth.errors import StreamSynthError
 
-
 READ_WEIGHTS = 3 * (12_288 + 18_432 + 256 + 128) + 64 + 3_840
 """By every token: attention, feed-forward, its biases and the norms of each layer, the last norm, the head."""
 
