@@ -15,6 +15,7 @@ from streamsynth.errors import invalid_value
 from streamsynth.models.llama.weights import load_strict, read_tensors
 from streamsynth.models.wan.settings import read_settings
 from streamsynth.models.wan.tiny_vae import TinyVae, TinyVaeConfig
+from streamsynth.models.wan.vae_weights import lay_channels_last
 from streamsynth.models.wan.weights import DIFFUSERS_STEM
 
 _NAME = re.compile(r"(encoder|decoder)\.(\d+)\.(?:conv\.)?(?:(\d)\.)?(weight|bias)")
@@ -88,7 +89,7 @@ def build_tiny_vae(
         vae = TinyVae(config)
     vae = vae.to_empty(device=device).to(dtype)
     load_strict(vae, state, source)
-    vae.to(memory_format=torch.channels_last)
+    lay_channels_last(vae)
     return vae.requires_grad_(False).eval()
 
 

@@ -17,20 +17,23 @@ _SMALLEST_SQUARE = 1e-24
 """Under the root of a norm: the reference divides by a length of at least 1e-12."""
 
 
-class CausalConv(nn.Conv3d):
+class CausalConv(nn.Module):
     """Sees the present and the past: with a kernel of 3 in time the two frames before, at a stream's start zeros."""
 
     def __init__(self, inputs: int, outputs: int, kernel: tuple[int, int, int]) -> None:
-        super().__init__(inputs, outputs, kernel, padding=(0, kernel[1] // 2, kernel[2] // 2))
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs, *kernel))
+        self.bias = nn.Parameter(torch.empty(outputs))
         self.index = -1
         self.past = kernel[0] - 1
+        self.padding = (0, kernel[1] // 2, kernel[2] // 2)
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
         if self.past:
             before = step.take(self.index)
             x = torch.cat((self.nothing(x) if before is None else before, x), 2)
             step.keep(self.index, x[:, :, -self.past :].clone())
-        return super().forward(x)
+        return F.conv3d(x, self.weight, self.bias, padding=self.padding)
 
     def nothing(self, x: Tensor) -> Tensor:
         """What is before a stream's start."""

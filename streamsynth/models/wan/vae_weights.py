@@ -63,15 +63,16 @@ def build_vae(
         vae = WanVae(config)
     vae = vae.to_empty(device=device).to(dtype)
     load_strict(vae, vae_weights(tensors, config), source)
-    _lay_channels_last(vae)
+    lay_channels_last(vae)
     return vae.requires_grad_(False).eval()
 
 
-def _lay_channels_last(vae: WanVae) -> None:
-    for module in vae.modules():
-        if isinstance(module, nn.Conv2d | nn.Conv3d):
-            last = torch.channels_last if isinstance(module, nn.Conv2d) else torch.channels_last_3d
-            module.weight.data = module.weight.data.contiguous(memory_format=last)
+def lay_channels_last(vae: nn.Module) -> None:
+    """The order of convolutions' weights in memory that fits the pictures'."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    for weight in vae.parameters():
+        if weight.dim() in formats:
+            weight.data = weight.data.contiguous(memory_format=formats[weight.dim()])
 
 
 def load_vae(folder: Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> WanVae:
