@@ -24,16 +24,18 @@ from streamsynth.models.wan.streaming import LatentLayout, Step, StreamState, ch
 class TinyVaeConfig:
     """The defaults are those of TAEHV for Wan 2.1.
 
-    `decoder_widths` are the channels before each doubling of the size, and after the last; `growth` says how many
-    frames each doubling makes of one. The encoder's stages, `encoder_width` wide, undo them in the other order.
+    `decoder_widths` are the channels before each doubling of the size, and after the last; `decoder_blocks` says how
+    many memory blocks there are at each of these widths, `growth` how many frames each doubling makes of one. The
+    encoder's stages, `encoder_width` wide, undo the doublings in the other order.
     `patch_size` is how much of the size is done by turning pixels into channels. With `first_pictures` of 1 the first
     latent frame is one picture, as Wan's is; otherwise it must be as many as the later ones.
     """
 
     latent_channels: int = 16
     decoder_widths: tuple[int, ...] = (256, 128, 64, 64)
+    decoder_blocks: tuple[int, ...] = (3, 3, 3, 0)
     encoder_width: int = 64
-    blocks: int = 3
+    encoder_blocks: int = 3
     growth: tuple[int, ...] = (1, 2, 2)
     patch_size: int = 1
     first_pictures: int = 1
@@ -48,9 +50,13 @@ class TinyVaeConfig:
         )
 
     def __post_init__(self) -> None:
-        at_least_one(self, ("latent_channels", "encoder_width", "blocks", "patch_size"))
-        if len(self.decoder_widths) != len(self.growth) + 1 or not self.growth:
-            raise invalid_value("decoder_widths", self.decoder_widths, "one number more than growth has")
+        at_least_one(self, ("latent_channels", "encoder_width", "encoder_blocks", "patch_size"))
+        for name, least in (("decoder_widths", 1), ("decoder_blocks", 0)):
+            given = getattr(self, name)
+            if len(given) != len(self.growth) + 1 or min(given) < least:
+                raise invalid_value(name, given, f"one number more than growth has, each at least {least}")
+        if not self.growth or min(self.growth) < 1:
+            raise invalid_value("growth", self.growth, "numbers of at least 1")
         if self.first_pictures not in (1, prod(self.growth)):
             raise invalid_value("first_pictures", self.first_pictures, f"1 or {prod(self.growth)}")
 
@@ -124,9 +130,12 @@ class TinyDecoder(nn.Module):
         widths = config.decoder_widths
         self.conv_in = nn.Conv2d(config.latent_channels, widths[0], 3, padding=1)
         self.stages = nn.ModuleList(
-            GrowStage(inputs, outputs, config.blocks, growth)
-            for (inputs, outputs), growth in zip(pairwise(widths), config.growth, strict=True)
+            GrowStage(inputs, outputs, blocks, growth)
+            for (inputs, outputs), blocks, growth in zip(
+                pairwise(widths), config.decoder_blocks[:-1], config.growth, strict=True
+            )
         )
+        self.blocks = nn.ModuleList(MemoryBlock(widths[-1]) for _ in range(config.decoder_blocks[-1]))
         self.conv_out = nn.Conv2d(widths[-1], 3 * config.patch_size**2, 3, padding=1)
         self.patch_size = config.patch_size
 
@@ -137,6 +146,8 @@ class TinyDecoder(nn.Module):
         x = F.relu_(self.conv_in(near.flatten(0, 1))).unflatten(0, latents.shape[:2])
         for stage in self.stages:
             x = stage(x, step)
+        for block in self.blocks:
+            x = block(x, step)
         pictures = self.conv_out(F.relu_(x.flatten(0, 1))).unflatten(0, x.shape[:2])
         return F.pixel_shuffle(pictures, self.patch_size).clamp_(0.0, 1.0)
 
@@ -146,7 +157,9 @@ class TinyEncoder(nn.Module):
         super().__init__()
         width = config.encoder_width
         self.conv_in = nn.Conv2d(3 * config.patch_size**2, width, 3, padding=1)
-        self.stages = nn.ModuleList(ShrinkStage(width, config.blocks, growth) for growth in reversed(config.growth))
+        self.stages = nn.ModuleList(
+            ShrinkStage(width, config.encoder_blocks, growth) for growth in reversed(config.growth)
+        )
         self.conv_out = nn.Conv2d(width, config.latent_channels, 3, padding=1)
         self.patch_size = config.patch_size
 

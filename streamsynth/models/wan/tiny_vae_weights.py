@@ -40,32 +40,29 @@ def tiny_vae_weights(tensors: Mapping[str, Tensor], config: TinyVaeConfig) -> di
 
 def _our_name(found: re.Match[str], config: TinyVaeConfig) -> str | None:
     side, place, inner, kind = found[1], int(found[2]), found[3], found[4]
-    parts = _encoder_part(place, config) if side == "encoder" else _decoder_part(place, config)
-    if parts is None or ("blocks" in parts) != (inner in _CONVOLUTIONS):
+    layers = _encoder_layers(config) if side == "encoder" else _decoder_layers(config)
+    layer = layers[place] if place < len(layers) else None
+    if layer is None or ("blocks" in layer) != (inner in _CONVOLUTIONS):
         return None
-    return f"{side}.{parts}.{kind}" if inner is None else f"{side}.{parts}.{_CONVOLUTIONS[inner]}.{kind}"
+    return f"{side}.{layer}.{kind}" if inner is None else f"{side}.{layer}.{_CONVOLUTIONS[inner]}.{kind}"
 
 
-def _encoder_part(place: int, config: TinyVaeConfig) -> str | None:
-    """A convolution and its ReLU, then for each stage pool, convolution and blocks, then a convolution."""
-    if place == 0:
-        return "conv_in"
-    stage, layer = divmod(place - 2, 2 + config.blocks)
-    if stage == len(config.growth):
-        return "conv_out" if layer == 0 else None
-    return f"stages.{stage}.{('pool', 'conv')[layer] if layer < 2 else f'blocks.{layer - 2}'}"
+def _encoder_layers(config: TinyVaeConfig) -> list[str | None]:
+    """The list there, layer by layer, in our names; None is a layer without weights."""
+    layers: list[str | None] = ["conv_in", None]
+    for stage in range(len(config.growth)):
+        blocks = [f"blocks.{block}" for block in range(config.encoder_blocks)]
+        layers += [f"stages.{stage}.{layer}" for layer in ("pool", "conv", *blocks)]
+    return [*layers, "conv_out"]
 
 
-def _decoder_part(place: int, config: TinyVaeConfig) -> str | None:
-    """A clamp, a convolution and its ReLU, then for each stage blocks, upsampling, growth and convolution, then a ReLU
-    and a convolution."""
-    if place == 1:
-        return "conv_in"
-    stage, layer = divmod(place - 3, 3 + config.blocks)
-    if stage == len(config.growth):
-        return "conv_out" if layer == 1 else None
-    after = layer - config.blocks
-    return f"stages.{stage}.{f'blocks.{layer}' if after < 0 else ('', 'grow', 'conv')[after]}"
+def _decoder_layers(config: TinyVaeConfig) -> list[str | None]:
+    layers: list[str | None] = [None, "conv_in", None]
+    for stage, blocks in enumerate(config.decoder_blocks[:-1]):
+        layers += [f"stages.{stage}.blocks.{block}" for block in range(blocks)]
+        layers += [None, f"stages.{stage}.grow", f"stages.{stage}.conv"]
+    layers += [f"blocks.{block}" for block in range(config.decoder_blocks[-1])]
+    return [*layers, None, "conv_out"]
 
 
 def tiny_vae_config(tensors: Mapping[str, Tensor]) -> TinyVaeConfig:
