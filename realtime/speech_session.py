@@ -15,6 +15,7 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.realtime import speech_messages as wire
 from streamsynth.realtime.frame_queue import Frame, FrameQueue, audio_frame, text_frame
 from streamsynth.realtime.limits import Limits
+from streamsynth.realtime.session_clocks import Due, SessionClocks
 from streamsynth.realtime.speech_events import (
     Audio,
     ContainerEnd,
@@ -61,12 +62,8 @@ class SpeechSession:
         self._speaking: Utterance | None = None
         self._next_index = 0
         self._closing: int | None = None
-        self._draining = False
+        self._clocks = SessionClocks(limits, now_s)
         self._drain_reason = ""
-        self._leave_s: float | None = None
-        self._first_message_s = now_s + limits.first_message_s
-        self._expires_s = now_s + limits.session_s
-        self._quiet_since_s = now_s
         self.ended = False
 
     # What goes out
@@ -97,7 +94,7 @@ class SpeechSession:
     def receive(self, message: wire.ClientMessage, now_s: float) -> None:
         if self.ended:
             return
-        self._quiet_since_s = now_s
+        self._clocks.heard(now_s)
         try:
             match message:
                 case wire.SessionConfig():
@@ -189,7 +186,7 @@ class SpeechSession:
 
     def _refusal(self) -> StreamSynthError | None:
         """Why an utterance that was flushed just now cannot stand in line."""
-        if self._draining:
+        if self._clocks.draining:
             return StreamSynthError(ErrorCode.SHUTTING_DOWN, self._drain_reason, retry_after_ms=_RETRY_AFTER_MS)
         limit = self._limits.session_utterances
         if sum(each.stage in (Stage.WAITING, Stage.SPEAKING) for each in self._line.values()) > limit:
@@ -274,33 +271,27 @@ class SpeechSession:
         """Let clocks run out. `next_tick_s` says when that can happen."""
         if self.ended:
             return
-        if self._leave_s is not None and now_s >= self._leave_s:
-            self._end(1001, self._drain_reason)
-        elif not self._draining and now_s >= self._expires_s:
-            self.drain(f"the session is {self._limits.session_s:g} s old, the limit", now_s)
-        elif self._settings is None and now_s >= self._first_message_s:
-            text = f"no session.config within {self._limits.first_message_s:g} s"
-            self._end_with(StreamSynthError(ErrorCode.NO_FIRST_MESSAGE, text))
-        elif self._settings is not None and not self._busy and now_s >= self._quiet_since_s + self._limits.idle_s:
-            self._end_with(StreamSynthError(ErrorCode.IDLE_TIMEOUT, f"no message for {self._limits.idle_s:g} s"))
+        try:
+            due = self._clocks.check(now_s, configured=self._settings is not None, busy=self._busy)
+        except StreamSynthError as error:
+            self._end_with(error)
+        else:
+            if due is Due.LEAVE:
+                self._end(1001, self._drain_reason)
+            elif due is Due.OLD:
+                self.drain(f"the session is {self._limits.session_s:g} s old, the limit", now_s)
 
     @property
     def next_tick_s(self) -> float | None:
         if self.ended:
             return None
-        due = [self._expires_s if self._leave_s is None else self._leave_s]
-        if self._settings is None:
-            due.append(self._first_message_s)
-        elif not self._busy:
-            due.append(self._quiet_since_s + self._limits.idle_s)
-        return min(due)
+        return self._clocks.next_s(configured=self._settings is not None, busy=self._busy)
 
     def drain(self, reason: str, now_s: float) -> None:
         """Take no new work, finish what was flushed or speaks within `drain_s`, then close with 1001."""
-        if not self.ended and not self._draining:
-            self._draining = True
+        if not self.ended and not self._clocks.draining:
             self._drain_reason = reason
-            self._leave_s = now_s + self._limits.drain_s
+            self._clocks.drain(now_s)
             self._leave_if_drained()
 
     def expire(self) -> None:
@@ -356,7 +347,7 @@ class SpeechSession:
             if utterance.flushed and not utterance.speakable:
                 self._done(utterance)
                 continue
-            early = utterance.settings.granularity is not Granularity.NONE and not self._draining
+            early = utterance.settings.granularity is not Granularity.NONE and not self._clocks.draining
             if not utterance.speakable or not (utterance.flushed or early):
                 return
             self._start(utterance, now_s)
@@ -441,7 +432,7 @@ class SpeechSession:
             case wire.SessionDone(utterance_index=index, status=status):
                 self._answered(index, status)
         if not self._busy:
-            self._quiet_since_s = now_s
+            self._clocks.heard(now_s)
         self._leave_if_drained()
 
     def _audio_accepted(self, frame: Frame, now_s: float) -> None:
@@ -461,7 +452,7 @@ class SpeechSession:
             self._end(1000, "close_on_done")
 
     def _leave_if_drained(self) -> None:
-        if self._draining and not self.ended and not self._queue:
+        if self._clocks.draining and not self.ended and not self._queue:
             running = (each.flushed or each.stage is Stage.SPEAKING for each in self._line.values())
             if not any(running):
                 self._end(1001, self._drain_reason)
