@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsynth.engine.stream import Emission, Interrupted
 from streamsynth.errors import StreamSynthError
-from streamsynth.models.hibari.joins import fade_in, fade_out, pause, speech_frames
+from streamsynth.models.hibari.joins import Audible, fade_out, pause, speech_frames
 from streamsynth.models.hibari.network import Abort, Network
 from streamsynth.models.hibari.phonemes import Phonemizer, Piece, split_phonemes
 from streamsynth.models.hibari.pipeline import MAX_AUDIO_SECONDS
@@ -81,7 +81,7 @@ class HibariStream:
         self._finished = False
         self._jobs: deque[_Job] = deque()
         self._job: _Job | None = None
-        self._renderer: Renderer | None = None
+        self._speech: Audible | None = None
         self._pause = 0
         self._segments = 0
         self._pieces = 0
@@ -122,7 +122,7 @@ class HibariStream:
         self._abort.set()
 
     def close(self) -> None:
-        self._renderer = None
+        self._speech = None
         self._jobs.clear()
         self._tally.live -= 1
 
@@ -175,25 +175,22 @@ class HibariStream:
         self._abort.check()
         noise = np.random.default_rng((self._seed, self._pieces))
         frames = speech_frames(spectrum)
-        self._renderer = Renderer(spectrum, frames.start, frames.stop, noise)
-        self._pause = pause(piece.ending, len(spectrum) - len(frames), self._settings.request.speed)
+        speech = self._speech = Audible(Renderer(spectrum, frames.start, frames.stop, noise))
+        self._pause = pause(piece.ending, len(spectrum) - speech.left, self._settings.request.speed)
         self._pieces += 1
         self._tally.pieces += 1
         self._tally.phonemes += len(piece.phonemes)
-        self._tally.frames += len(frames)
+        self._tally.frames += speech.left
 
     def _emit(self, job: _Job, frames: int) -> Emission:
-        renderer = self._renderer
-        assert renderer is not None
-        starts = renderer.is_new
-        samples = renderer.render(frames)
-        if starts:
-            fade_in(samples)
-        piece_ends = renderer.left == 0
+        speech = self._speech
+        assert speech is not None
+        samples = speech.render(frames)
+        piece_ends = speech.left == 0
         if piece_ends:
             fade_out(samples)
             samples = np.concatenate((samples, np.zeros(self._pause * FRAME_SAMPLES, np.float32)))
-            self._job = self._renderer = None
+            self._job = self._speech = None
         self._abort.check()
         final = piece_ends and self._finished and not self._more()
         cut = len(samples) > self._samples_left

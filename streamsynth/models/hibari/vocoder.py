@@ -62,16 +62,12 @@ class Renderer:
     def __init__(self, spectrum: Spectrum, first: int, stop: int, noise: np.random.Generator) -> None:
         self._spectrum = spectrum
         self._noise = noise
-        self._first = self._next = first
+        self._next = first
         self._stop = stop
         self._analysed = max(0, first - 1)
         self._overlap = np.zeros((_OVERLAP - 1, FRAME_SAMPLES), np.float32)
         self._pulsed = self._analysed - 2
         self._turns = 0.0
-
-    @property
-    def is_new(self) -> bool:
-        return self._next == self._first
 
     @property
     def left(self) -> int:
