@@ -49,7 +49,10 @@ class Reader(Protocol):
     def finish(self) -> None: ...
 
     def take(self) -> Passage | None:
-        """The next passage, or None while none is certain."""
+        """The next passage, or None while none is certain.
+
+        Raises StreamSynthError where the text goes on with what the model cannot say: what came before is spoken first.
+        """
 
     @property
     def exhausted(self) -> bool:
@@ -76,6 +79,7 @@ class TalkerStream:
         self._engine = engine
         self._reader = reader
         self._passages: deque[Passage] = deque()
+        self._refusal: StreamSynthError | None = None
 
     def push(self, text: str) -> None:
         self._reader.push(text)
@@ -86,21 +90,26 @@ class TalkerStream:
         self._collect()
 
     def _collect(self) -> None:
-        while (passage := self._reader.take()) is not None:
-            self._passages.append(passage)
+        try:
+            while self._refusal is None and (passage := self._reader.take()) is not None:
+                self._passages.append(passage)
+        except StreamSynthError as refusal:
+            self._refusal = refusal
 
     @property
     def done(self) -> bool:
         """Nothing is under way and nothing will come."""
-        return self.passage is None and not self._passages and self._reader.exhausted
+        return self.passage is None and not self._passages and self._refusal is None and self._reader.exhausted
 
     def next_passage(self) -> Passage | None:
-        """Begin the next passage, if one is certain."""
+        """Begin the next passage, if one is certain. Raises what the reader refused, once it is its turn."""
+        if self._refusal is not None and not self._passages:
+            raise self._refusal
         self.passage = self._passages.popleft() if self._passages else None
         return self.passage
 
     def wake_at(self) -> float | None:
-        return 0.0 if self.passage is not None or self._passages or self.done else None
+        return 0.0 if self.passage is not None or self._passages or self._refusal or self.done else None
 
     def step(self) -> Emission | None:
         raise AssertionError("a talker's streams are stepped together")

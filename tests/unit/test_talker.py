@@ -189,6 +189,32 @@ def test_a_limit_on_frames_ends_the_request_exactly_there(model: CsmTalker) -> N
     assert (made[-1].final, made[-1].segment_final, made[-1].finish_reason) == (True, True, "length")
 
 
+def test_what_comes_before_a_refused_word_is_spoken_and_nothing_behind_it(model: CsmTalker) -> None:
+    class Picky(Words):
+        def take(self) -> Passage | None:
+            passage = super().take()
+            if passage is not None and passage.text == "bad":
+                raise StreamSynthError(ErrorCode.UNSUPPORTED_LANGUAGE, "bad")
+            return passage
+
+    talker = engine(model)
+    stream = talker.add(Picky(), GREEDY, 1000)
+    stream.push("one bad")
+    stream.push(" two")
+    texts, ended = [], None
+    while ended is None:
+        assert stream.wake_at() is not None
+        for _, made in talker.step([stream]).made:
+            if isinstance(made, StreamSynthError):
+                ended = made
+            elif made.segment_text:
+                texts.append(made.segment_text)
+    assert texts == ["one"]
+    assert ended.code is ErrorCode.UNSUPPORTED_LANGUAGE
+    stream.close()
+    assert talker.counters()["free_pages"] == 199
+
+
 def test_pauses_stand_behind_passages_and_count_as_frames(model: CsmTalker) -> None:
     def spoken(limit: int) -> list[Emission]:
         talker = engine(model)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from streamsynth.engine.talker import Passage
@@ -67,10 +69,19 @@ def test_without_containers_nothing_is_spoken_before_the_text_is_complete(voice:
     with pytest.raises(StreamSynthError, match="Привет") as refused:
         reader.finish()
     assert refused.value.code is ErrorCode.UNSUPPORTED_LANGUAGE
-    assert reader.take() is None
     (first, second) = read(voice, ["One. Two."], Granularity.NONE)
     assert (first.text, first.segment, second.segment) == ("One. Two.", 0, 0)
     assert not second.ends_segment, "the end of the utterance ends it"
+
+
+def test_what_comes_before_a_refused_word_is_there_to_be_spoken(voice: Voice) -> None:
+    reader = TinyReader(voice, Granularity.SENTENCE)
+    reader.push("One. Привет two. Three. ")
+    first = reader.take()
+    assert first is not None
+    assert first.text == "One. "
+    with pytest.raises(StreamSynthError, match="Привет"):
+        reader.take()
 
 
 def test_pauses_are_those_of_the_marks(voice: Voice) -> None:
@@ -111,3 +122,14 @@ def test_each_row_of_a_guided_passage_has_its_prompt(voice: Voice) -> None:
 def test_an_alphabet_that_is_not_there_is_refused() -> None:
     with pytest.raises(StreamSynthError, match="phonemes, characters"):
         Alphabet.named("letters")
+
+
+def test_words_of_the_lexicon_are_pronounced_and_the_others_spelled() -> None:
+    vocabulary = Vocabulary(weights_folder(), Alphabet.CHARACTERS, CODEBOOKS)
+    symbols = open_reading(Alphabet.CHARACTERS, vocabulary.symbols)("The decade, zyrk!")
+    ids = json.loads((weights_folder() / "vocab.json").read_text())
+    the, zyrk = ([ids["chars"][letter] for letter in word] for word in ("the", "zyrk"))
+    decade = [ids["phonemes"][phoneme] for phoneme in "dˈɛkˌAd"]
+    space, comma, stop = (ids["chars"][mark] for mark in " ,!")
+    expected = [1, 4, *the, space, 3, *decade, comma, space, 4, *zyrk, stop, 2]
+    assert vocabulary.prompt(symbols)[:, 0].tolist() == expected

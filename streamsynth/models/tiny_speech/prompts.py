@@ -88,28 +88,24 @@ class TinyReader:
         self._cutter.push(text)
         if self._one_segment:
             self._text.append(text)
-        else:
-            self._read()
 
     def finish(self) -> None:
         self._finished = True
         self._cutter.finish()
         if self._one_segment:
             refuse_foreign("".join(self._text))  # One request: nothing of it is spoken.
-        self._read()
 
     @property
     def exhausted(self) -> bool:
-        return self._finished and not self._passages
+        return self._finished and not self._passages and not self._cutter
 
     def take(self) -> Passage | None:
-        return self._passages.popleft() if self._passages else None
-
-    def _read(self) -> None:
-        while (unit := self._cutter.take()) is not None:
+        certain = self._finished or not self._one_segment
+        while certain and not self._passages and (unit := self._cutter.take()) is not None:
             symbols = self._voice.reading(unit.text)
             if symbols:
                 self._say(unit, symbols)
+        return self._passages.popleft() if self._passages else None
 
     def _say(self, unit: Unit, symbols: str) -> None:
         pieces = list(split_phonemes(symbols, unit.ending, MAX_SYMBOLS))
