@@ -142,7 +142,7 @@ def test_growth_weights_for_more_frames_are_cut_to_the_last() -> None:
     last = tensors["decoder.7.conv.weight"]
     tensors["decoder.7.conv.weight"] = torch.cat((torch.full_like(last, 9.0), last))
     state = tiny_vae_weights(tensors, SMALL)
-    assert torch.equal(state["decoder.stages.0.grow.weight"], last)
+    assert torch.equal(state["decoder.stages.0.grow.weight"], last[:, :, 0, 0])
 
 
 CHUNKS = st.lists(st.integers(0, 5), min_size=1, max_size=4)

@@ -66,7 +66,7 @@ TAEW_2_2 = TinyVaeConfig(latent_channels=48, patch_size=2)
 
 
 class MemoryBlock(nn.Module):
-    """Frames are (rows, time, channels, height, width)."""
+    """Frames lie channels last here, (rows, time, height, width, channels): what convolutions are fastest on."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -75,14 +75,21 @@ class MemoryBlock(nn.Module):
         self.second, self.third = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
-        before = step.take(self.index)
-        if before is None:
-            before = torch.zeros_like(x[:, :1])
+        before, channels = step.take(self.index), x.shape[-1]
+        # Each frame beside the one before it, written once.
+        pairs = x.new_empty(*x.shape[:-1], 2 * channels)
+        pairs[..., :channels] = x
+        pairs[:, 1:, ..., channels:] = x[:, :-1]
+        pairs[:, :1, ..., channels:] = 0.0 if before is None else before
         step.keep(self.index, x[:, -1:].clone())
-        frames = x.flatten(0, 1)
-        past = torch.cat((before, x[:, :-1]), 1).flatten(0, 1)
-        hidden = F.relu_(self.second(F.relu_(self.first(torch.cat((frames, past), 1)))))
-        return F.relu_(self.third(hidden).add_(frames)).unflatten(0, x.shape[:2])
+        hidden = F.relu_(_convolved(self.first, pairs))
+        hidden = F.relu_(_convolved(self.second, hidden))
+        return F.relu_(_convolved(self.third, hidden).add_(x))
+
+
+def _convolved(convolution: nn.Conv2d, x: Tensor) -> Tensor:
+    made: Tensor = convolution(x.flatten(0, 1).permute(0, 3, 1, 2))
+    return made.permute(0, 2, 3, 1).unflatten(0, x.shape[:2])
 
 
 class GrowStage(nn.Module):
@@ -92,17 +99,18 @@ class GrowStage(nn.Module):
         super().__init__()
         self.growth = growth
         self.blocks = nn.ModuleList(MemoryBlock(inputs) for _ in range(blocks))
-        self.grow = nn.Conv2d(inputs, growth * inputs, 1, bias=False)
+        self.grow = nn.Linear(inputs, growth * inputs, bias=False)
         self.conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
-        rows, time = x.shape[:2]
         for block in self.blocks:
             x = block(x, step)
-        # A product over channels is the same before its input is repeated as after, at a quarter of the work.
-        grown = self.grow(x.flatten(0, 1)).unflatten(1, (self.growth, -1)).flatten(0, 1)
-        larger = self.conv(F.interpolate(grown, scale_factor=2.0, mode="nearest"))
-        return larger.unflatten(0, (rows, time * self.growth))
+        rows, time, height, width, channels = x.shape
+        # A product over channels is the same before pixels are repeated as after, at a quarter of the work.
+        grown = self.grow(x).unflatten(-1, (self.growth, channels)).permute(0, 1, 4, 2, 3, 5)
+        repeated = grown[:, :, :, :, None, :, None].expand(-1, -1, -1, -1, 2, -1, 2, -1)
+        larger = repeated.reshape(rows, time * self.growth, 2 * height, 2 * width, channels)
+        return _convolved(self.conv, larger)
 
 
 class ShrinkStage(nn.Module):
@@ -111,14 +119,13 @@ class ShrinkStage(nn.Module):
     def __init__(self, channels: int, blocks: int, growth: int) -> None:
         super().__init__()
         self.growth = growth
-        self.pool = nn.Conv2d(growth * channels, channels, 1, bias=False)
+        self.pool = nn.Linear(growth * channels, channels, bias=False)
         self.conv = nn.Conv2d(channels, channels, 3, padding=1, stride=2, bias=False)
         self.blocks = nn.ModuleList(MemoryBlock(channels) for _ in range(blocks))
 
     def forward(self, x: Tensor, step: Step) -> Tensor:
-        rows, time = x.shape[:2]
-        together = x.flatten(0, 1).unflatten(0, (-1, self.growth)).flatten(1, 2)
-        x = self.conv(self.pool(together)).unflatten(0, (rows, time // self.growth))
+        together = x.unflatten(1, (-1, self.growth)).permute(0, 1, 3, 4, 2, 5).flatten(4, 5)
+        x = _convolved(self.conv, self.pool(together))
         for block in self.blocks:
             x = block(x, step)
         return x
@@ -140,16 +147,16 @@ class TinyDecoder(nn.Module):
         self.patch_size = config.patch_size
 
     def forward(self, latents: Tensor, step: Step) -> Tensor:
-        """(rows, time, channels, height, width) to pictures from 0 to 1."""
+        """(rows, channels, time, height, width) to pictures (rows, 3, time, height, width) from 0 to 1."""
         # Latents far out are pulled in: these weights never saw any.
-        near = torch.tanh(latents / 3.0) * 3.0
-        x = F.relu_(self.conv_in(near.flatten(0, 1))).unflatten(0, latents.shape[:2])
+        near = torch.tanh(latents.permute(0, 2, 3, 4, 1).contiguous() / 3.0) * 3.0
+        x = F.relu_(_convolved(self.conv_in, near))
         for stage in self.stages:
             x = stage(x, step)
         for block in self.blocks:
             x = block(x, step)
-        pictures = self.conv_out(F.relu_(x.flatten(0, 1))).unflatten(0, x.shape[:2])
-        return F.pixel_shuffle(pictures, self.patch_size).clamp_(0.0, 1.0)
+        pixels = _convolved(self.conv_out, F.relu_(x)).permute(0, 1, 4, 2, 3)
+        return F.pixel_shuffle(pixels, self.patch_size).clamp_(0.0, 1.0).transpose(1, 2)
 
 
 class TinyEncoder(nn.Module):
@@ -157,18 +164,18 @@ class TinyEncoder(nn.Module):
         super().__init__()
         width = config.encoder_width
         self.conv_in = nn.Conv2d(3 * config.patch_size**2, width, 3, padding=1)
-        self.stages = nn.ModuleList(
-            ShrinkStage(width, config.encoder_blocks, growth) for growth in reversed(config.growth)
-        )
+        blocks = config.encoder_blocks
+        self.stages = nn.ModuleList(ShrinkStage(width, blocks, growth) for growth in reversed(config.growth))
         self.conv_out = nn.Conv2d(width, config.latent_channels, 3, padding=1)
         self.patch_size = config.patch_size
 
     def forward(self, pictures: Tensor, step: Step) -> Tensor:
-        x = F.pixel_unshuffle(pictures, self.patch_size)
-        x = F.relu_(self.conv_in(x.flatten(0, 1))).unflatten(0, x.shape[:2])
+        """(rows, 3, time, height, width) from 0 to 1 to latents (rows, channels, time, height, width)."""
+        pixels = F.pixel_unshuffle(pictures.transpose(1, 2), self.patch_size)
+        x = F.relu_(_convolved(self.conv_in, pixels.permute(0, 1, 3, 4, 2).contiguous()))
         for stage in self.stages:
             x = stage(x, step)
-        return self.conv_out(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+        return _convolved(self.conv_out, x).permute(0, 4, 1, 2, 3)
 
 
 class TinyVae(nn.Module):
@@ -203,12 +210,12 @@ class TinyVae(nn.Module):
             size = (latents.shape[3] * layout.scale, latents.shape[4] * layout.scale)
             return latents.new_zeros(len(latents), 3, 0, *size)
         step = Step(join(states), first=first)
-        pictures = self.decoder(latents.transpose(1, 2), step)
+        pictures = self.decoder(latents, step)
         part(step.memory, states)
         for state in states:
             state.units, state.size = state.units + count, (latents.shape[3], latents.shape[4])
         surplus = layout.pictures - layout.first_pictures if first else 0
-        return pictures[:, surplus:].mul(2.0).sub_(1.0).transpose(1, 2)
+        return pictures[:, :, surplus:].mul(2.0).sub_(1.0)
 
     def encode(self, pictures: Tensor, states: Sequence[StreamState]) -> Tensor:
         """As `StreamingEncoder.encode`. A first picture that is a latent frame alone stands for as many like it."""
@@ -233,8 +240,7 @@ class TinyVae(nn.Module):
         step = Step(join(states), first=states[0].units == 0)
         latents = pictures.new_zeros(len(pictures), layout.channels, 0, *(each // layout.scale for each in size))
         if whole:
-            seen = pictures[:, :, :whole].add(1.0).div_(2.0).transpose(1, 2)
-            latents = self.encoder(seen, step).transpose(1, 2)
+            latents = self.encoder(pictures[:, :, :whole].add(1.0).div_(2.0), step)
         part(step.memory, states)
         for row, state in enumerate(states):
             state.units, state.size = taken, size

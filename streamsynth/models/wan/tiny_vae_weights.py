@@ -31,6 +31,8 @@ def tiny_vae_weights(tensors: Mapping[str, Tensor], config: TinyVaeConfig) -> di
     for name, tensor in tensors.items():
         found = _NAME.fullmatch(name)
         ours = _our_name(found, config) if found else None
+        if ours is not None and ours.endswith((".grow.weight", ".pool.weight")):
+            tensor = tensor.flatten(1)
         if ours is not None and ours.endswith(".grow.weight"):
             stage = int(ours.split(".")[2])
             tensor = tensor[-config.growth[stage] * config.decoder_widths[stage] :]
