@@ -22,6 +22,7 @@ from streamsynth.realtime.page import PageFile, serve_file
 from streamsynth.realtime.settings import ServerSettings
 from streamsynth.realtime.speech_http import create_speech
 from streamsynth.realtime.speech_socket import speech_socket
+from streamsynth.realtime.video_socket import video_socket
 from streamsynth.runtime import Runtime
 from streamsynth.workers.stage import StageStatistics
 
@@ -56,6 +57,7 @@ def build_app(
         [
             web.post("/v1/audio/speech", create_speech, expect_handler=expect),
             web.get("/v1/audio/speech/stream", speech_socket, allow_head=False),
+            web.get("/v1/realtime/video", video_socket, allow_head=False),
             web.get("/v1/audio/voices", listings.list_voices),
             web.get("/v1/models", listings.list_models),
             web.get("/v1/models/{model}", listings.show_model),
@@ -88,9 +90,11 @@ def _watch(metrics: Metrics, admission: Admission, runtime: Runtime) -> None:
     def queued() -> float:
         return admission.queued + total(lambda stage: stage.queued)
 
-    metrics.watch_gauge("sessions", "Open speech sockets.", lambda: admission.sessions)
-    metrics.watch_gauge("running", "Utterances that hold a place.", lambda: admission.running)
-    metrics.watch_gauge("queued", "Utterances that wait for a place or for a worker.", queued)
-    metrics.watch_gauge("live_flows", "Utterances that are being made.", lambda: runtime.statistics().live_flows)
+    metrics.watch_gauge("sessions", "Open sockets.", lambda: admission.sessions)
+    metrics.watch_gauge("running", "Utterances and videos that hold a place.", lambda: admission.running)
+    metrics.watch_gauge("queued", "Utterances and videos that wait for a place or for a worker.", queued)
+    metrics.watch_gauge(
+        "live_flows", "Utterances and videos that are being made.", lambda: runtime.statistics().live_flows
+    )
     for name, description, read in _STAGE_COUNTERS:
         metrics.watch_counter(name, description, partial(total, read))

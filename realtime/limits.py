@@ -16,6 +16,7 @@ from streamsynth.speech import MAX_TEXT_CHARACTERS, SpeechTraits
 KIB = 1024
 MIB = 1024 * KIB
 _LEAST_OUTBOUND_BYTES = KIB
+_MOST_LEAD_CHUNKS = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +25,8 @@ class Limits:
 
     `running_utterances` speak at once, at most `queued_utterances` more wait, each for at most `queue_wait_s`.
     `finished_file_bytes` bounds audio that is held back until all of it is made (a wav with true sizes).
+    A paced video is sent `video_lead_chunks` ahead of its viewer; one that drops holds `video_held_chunks` before the
+    encoder; a keyframe begins every `video_keyframe_chunks`-th chunk.
     `key_share` is the part of the sessions and of the running utterances that one API key may hold (without keys: all).
     """
 
@@ -39,10 +42,15 @@ class Limits:
     config_message_bytes: int = 4 * MIB
     message_bytes: int = 128 * KIB
     outbound_message_bytes: int = 256 * KIB
+    video_message_bytes: int = MIB
     body_bytes: int = 6 * MIB
     body_s: float = 60
     text_characters: int = MAX_TEXT_CHARACTERS
     finished_file_bytes: int = 64 * MIB
+
+    video_lead_chunks: int = 1
+    video_held_chunks: int = 2
+    video_keyframe_chunks: int = 4
 
     connections: int = 4096
     sessions: int = 1024
@@ -62,6 +70,8 @@ class Limits:
                 raise invalid_value(field.name, value, "an integer")
         if self.key_share > 1:
             raise invalid_value("key_share", self.key_share, "at most 1")
+        if self.video_lead_chunks > _MOST_LEAD_CHUNKS:
+            raise invalid_value("video_lead_chunks", self.video_lead_chunks, f"at most {_MOST_LEAD_CHUNKS}")
         if self.text_characters > MAX_TEXT_CHARACTERS:
             raise invalid_value("text_characters", self.text_characters, f"at most {MAX_TEXT_CHARACTERS}")
         if self.outbound_message_bytes < _LEAST_OUTBOUND_BYTES:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from streamsynth.errors import ErrorCode
-from streamsynth.realtime.messages import Error
+from streamsynth.realtime.socket_session import End as End
 from streamsynth.realtime.utterance import Meter
 
 if TYPE_CHECKING:
@@ -37,15 +37,6 @@ class StopSynthesis:
     """Cancel the flow at once; nothing it still makes is wanted."""
 
     index: int
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Close the socket: `error`, if any, then the close frame, and nothing else. The last effect of a session."""
-
-    code: int
-    reason: str
-    error: Error | None = None
 
 
 Effect = StartSynthesis | PushText | FinishText | StopSynthesis | End

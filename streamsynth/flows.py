@@ -223,6 +223,7 @@ class VideoFlow(RequestFlow):
     ) -> None:
         self._shape = (request.height, request.width, 3)
         self._fps = pipeline.video.fps
+        self.seed = request.seed
         super().__init__(number, pipeline, stages, request.to_wire(), on_notice)
 
     def interact(self, interaction: Interaction) -> None:

@@ -128,7 +128,7 @@ class VideoStream(Stream, Protocol):
 
     def finish(self) -> None:
         """Begin no further chunk. The one in the making is completed or dropped, then a `final` emission follows, empty
-        perhaps, "stop", with the notices of `Steering.stop`."""
+        perhaps, "stop", with the notices of `Steering.stop` and, if it is empty, `ChunkReport(Steering.chunk)`."""
 
 
 class Engine(Protocol):

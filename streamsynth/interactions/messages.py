@@ -71,10 +71,11 @@ class ChunkReport(msgspec.Struct, frozen=True, array_like=True):
     """Which chunk a piece of video belongs to, counted from 0, and the ids of the interactions that had a part in it.
 
     `started` first affect it, `active` are under way in it (the started and the completed ones included), `completed`
-    reach their target in it.
+    reach their target in it. `last`: no further piece of this chunk follows.
     """
 
     chunk: int
     started: tuple[str, ...] = ()
     active: tuple[str, ...] = ()
     completed: tuple[str, ...] = ()
+    last: bool = True

@@ -55,8 +55,8 @@ class BlendHandler(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChunkPlan:
-    """How the coming chunk is to be made. `report` goes with each of its emissions, `notices` with the first of them
-    or, before any picture is there, with an emission of no pictures.
+    """How the coming chunk is to be made. `report` goes with each of its emissions (`last` False on all but the last),
+    `notices` with the first of them or, before any picture is there, with an emission of no pictures.
 
     `kv` is what to do with the pages of earlier chunks before this one. `prompt_version` counts the interactions
     that have started: pages made under an older one hold an older conditioning.
@@ -109,6 +109,11 @@ class Steering:
         report = ChunkReport(self._chunk, started, active, completed)
         self._chunk += 1
         return ChunkPlan(report=report, notices=tuple(notices), kv=kv, prompt_version=self._version)
+
+    @property
+    def chunk(self) -> int:
+        """The index of the next chunk: how many have been begun."""
+        return self._chunk
 
     def stop(self) -> tuple[Notice, ...]:
         """No chunk will come any more: what waits and what has not completed is superseded by nothing."""

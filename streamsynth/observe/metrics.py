@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from streamsynth.errors import ErrorCode
 from streamsynth.observe.ideal_player import IdealPlayer
+from streamsynth.observe.video_metrics import VideoMetrics
 
 # It would add a series to each counter, which nobody reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client leaves it unannotated
@@ -44,6 +45,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self.video = VideoMetrics(self.registry)
         door = ("surface", "model")
         self._utterances = self._counter("utterances", "Utterances by how they ended.", (*door, "status"))
         self._audio = self._counter("audio_seconds", "Seconds of speech accepted by sockets.", door)

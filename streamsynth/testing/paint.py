@@ -23,7 +23,7 @@ import numpy.typing as npt
 from streamsynth.engine.stream import Emission, Interrupted
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.interactions.blender import Blender
-from streamsynth.interactions.messages import Interaction, Kv, Notice
+from streamsynth.interactions.messages import ChunkReport, Interaction, Kv, Notice
 from streamsynth.interactions.steering import BlendHandler, ChunkPlan, Steering
 from streamsynth.testing.paint_pipeline import CHUNK_FRAMES, FIRST_CHUNK_FRAMES, FPS
 from streamsynth.video import VideoRequest
@@ -182,8 +182,8 @@ class PaintStream:
 
     def _begin_chunk(self) -> Emission:
         if self._finished:
-            plan = self._steering.next_chunk(self._made)
-            return Emission(self._nothing(), FPS, report=plan.report, notices=self._steering.stop(), final=True)
+            end = ChunkReport(self._steering.chunk)
+            return Emission(self._nothing(), FPS, report=end, notices=self._steering.stop(), final=True)
         plan = self._plan = self._steering.next_chunk(self._made)
         self._began_at = time.monotonic() if self._began_at is None else self._began_at
         self._epoch += plan.kv is not Kv.KEEP

@@ -11,10 +11,12 @@ import pytest
 
 from streamsynth.codecs.formats import AudioFormat
 from streamsynth.errors import TABLE, ErrorCode
+from streamsynth.realtime import video_messages
 from streamsynth.realtime.fields import HINTS, HTTP_ONLY, SOCKET_ONLY, SPEECH_FIELDS
 from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.session_config import parse_session_config
 from streamsynth.realtime.speech_messages import CLIENT_MESSAGES, SERVER_MESSAGES
+from streamsynth.realtime.video_fields import START_FIELDS
 from streamsynth.testing.sine_pipeline import SINE
 
 PAGE = (Path(__file__).parents[2] / "docs/protocol.md").read_text()
@@ -68,9 +70,27 @@ def test_the_server_messages_are_those_of_the_code() -> None:
 
 
 def test_every_message_that_the_page_mentions_exists() -> None:
-    text = PAGE.partition("## 2.")[2]
+    text = PAGE.partition("## 2.")[2].partition("## 3.")[0]
     mentioned = set(re.findall(r"[`\"]((?:session|input|audio)\.[a-z]+)[`\"]", text))
     assert mentioned == {*CLIENT_MESSAGES, *SERVER_MESSAGES} - {"error"}
+
+
+def test_the_messages_of_the_video_socket_are_those_of_the_code() -> None:
+    sent = {names(row[0])[0]: row[1] for row in rows(section("What a client of a video sends"), "message")}
+    assert list(sent) == list(video_messages.CLIENT_MESSAGES)
+    for name, cell in sent.items():
+        if name != "session.start":
+            assert set(documented_fields(cell)) == set(fields_of(video_messages.CLIENT_MESSAGES[name])), name
+    received = {names(row[0])[0]: row[1] for row in rows(section("What a video sends"), "message")}
+    assert list(received) == list(video_messages.SERVER_MESSAGES)
+    for name, cell in received.items():
+        if name != "error":
+            assert documented_fields(cell) == fields_of(video_messages.SERVER_MESSAGES[name]), name
+
+
+def test_the_start_fields_of_a_video_are_those_of_the_code() -> None:
+    table = rows(section("What a client of a video sends"), "field of `session.start`")
+    assert {name for row in table for name in names(row[0])} == START_FIELDS
 
 
 def test_the_config_fields_and_their_defaults_are_those_of_the_code() -> None:

@@ -1,0 +1,221 @@
+"""The video of one session while it is being made: its flow, its encoder, and the task that joins them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import TypeVar
+
+from streamsynth.codecs import EncodingLane, VideoEncoder, open_video_encoder
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.flows import VideoFlow
+from streamsynth.graph.flow import first_cause
+from streamsynth.interactions.messages import Interaction, Notice, Refused
+from streamsynth.observe.metrics import Metrics
+from streamsynth.realtime.admission import Admission
+from streamsynth.realtime.auth import Caller
+from streamsynth.realtime.limits import Limits
+from streamsynth.realtime.picture_queue import PictureQueue
+from streamsynth.realtime.video_fields import VideoSettings
+from streamsynth.realtime.video_session import VideoSession
+from streamsynth.runtime import Runtime
+from streamsynth.video import VideoChunk
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Studio:
+    """What a video is made with. `room` is set while the transport waits for pictures, `moved` whenever the session's
+    clock may have; `settle` is to be called after everything that the session is told."""
+
+    session: VideoSession
+    runtime: Runtime
+    admission: Admission
+    caller: Caller
+    metrics: Metrics
+    limits: Limits
+    room: asyncio.Event
+    moved: asyncio.Event
+    settle: Callable[[], None]
+
+
+class VideoMaker:
+    """Starts at once. `task` ends when nothing is left of the video, in the worker either."""
+
+    def __init__(self, settings: VideoSettings, studio: Studio) -> None:
+        self._settings = settings
+        self._studio = studio
+        self._flow: VideoFlow | None = None
+        self._finished = False
+        self._stopped_s = 0.0
+        self._received = 0
+        self._chunks = 0
+        self._last_chunk = -1
+        self._begun = False
+        self._keyframes = -1
+        self._lane = EncodingLane()
+        request = settings.request
+        self._encoder: VideoEncoder = open_video_encoder(
+            settings.format,
+            width=request.width,
+            height=request.height,
+            fps=settings.fps,
+            payload_bytes=studio.limits.video_message_bytes,
+        )
+        self.task = asyncio.create_task(self._run(), name="video")
+
+    def steer(self, interaction: Interaction) -> None:
+        if self._flow is None or self._finished:
+            return
+        try:
+            self._flow.interact(interaction)
+        except StreamSynthError as error:
+            self._noticed(Refused(interaction.event_id, error.to_wire()))
+
+    def finish(self) -> None:
+        """Make no further chunk; what is made still comes."""
+        self._finished = True
+        if self._flow is not None:
+            self._flow.finish()
+
+    def stop(self) -> None:
+        """Make nothing more, from now on; never blocks."""
+        self._stopped_s = monotonic()
+        if self._flow is not None:
+            self._flow.cancel()
+        self.task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            await self._make()
+        except StreamSynthError as error:
+            self._failed(error)
+        except asyncio.CancelledError:
+            await self._idle()
+            raise
+        except Exception:
+            logger.exception("video %s failed", self._flow.id if self._flow else "without a flow")
+            self._failed(StreamSynthError(ErrorCode.INTERNAL_ERROR, "the server failed; its log says why"))
+        finally:
+            if self._flow is not None:
+                self._flow.cancel()
+
+    async def _make(self) -> None:
+        studio = self._studio
+        with studio.admission.request(studio.caller) as ticket:
+            await ticket.granted()
+            flow = self._flow = studio.runtime.open_video(self._settings.model, self._settings.request, self._noticed)
+            studio.session.video_opened(flow.id, flow.seed or 0)
+            if self._finished:
+                flow.finish()
+            await (self._pump_dropping(flow) if self._settings.drops else self._pump(flow))
+            outcome = await asyncio.shield(flow.outcome)
+            if outcome.error is not None:
+                raise outcome.error
+        trailer = await self._in_thread(self._encoder.trailer) if self._begun else b""
+        studio.session.completed(
+            chunks=self._chunks,
+            frames=self._received,
+            stopped=outcome.finish_reason != "length",
+            trailer=trailer,
+        )
+        studio.settle()
+
+    async def _pump(self, flow: VideoFlow) -> None:
+        """Each chunk is taken, which lets the model make another, when the transport waits for it."""
+        final = False
+        while not final:
+            await self._studio.room.wait()
+            chunk = await self._receive(flow)
+            final = chunk.final
+            await self._send(chunk)
+
+    async def _pump_dropping(self, flow: VideoFlow) -> None:
+        """The model does not wait for the transport: what that has no room for is held, and the oldest dropped."""
+        held = PictureQueue(self._studio.limits.video_held_chunks * self._settings.chunk_frames)
+        arrived = asyncio.Event()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._fill(held, arrived, flow))
+                group.create_task(self._empty(held, arrived))
+        except ExceptionGroup as errors:
+            raise first_cause(errors) from errors
+
+    async def _fill(self, held: PictureQueue, arrived: asyncio.Event, flow: VideoFlow) -> None:
+        final = False
+        while not final:
+            chunk = await self._receive(flow)
+            final = chunk.final
+            dropped = held.put(chunk)
+            if dropped is not None:
+                self._studio.session.pictures_dropped(dropped)
+                self._studio.settle()
+            arrived.set()
+
+    async def _empty(self, held: PictureQueue, arrived: asyncio.Event) -> None:
+        final = False
+        while not final:
+            await self._studio.room.wait()
+            arrived.clear()
+            if held.empty:
+                await arrived.wait()
+                continue
+            chunk = held.take()
+            final = chunk.final
+            await self._send(chunk)
+
+    async def _receive(self, flow: VideoFlow) -> VideoChunk:
+        """The next chunk, not before its time."""
+        studio = self._studio
+        while (wait_s := studio.session.wait_s(self._received, monotonic())) > 0:
+            studio.moved.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await studio.moved.wait()
+            except TimeoutError:
+                pass
+        chunk = await flow.receive()
+        self._received += len(chunk.pictures)
+        if len(chunk.pictures) and chunk.report.chunk != self._last_chunk:
+            self._last_chunk = chunk.report.chunk
+            self._chunks += 1
+        return chunk
+
+    async def _send(self, chunk: VideoChunk) -> None:
+        if not len(chunk.pictures):
+            return
+        studio, encoder = self._studio, self._encoder
+        group = chunk.report.chunk // studio.limits.video_keyframe_chunks
+        keyframe, self._keyframes = group != self._keyframes, group
+        if not self._begun:
+            header = await self._in_thread(encoder.header)
+            self._begun = True
+            studio.session.video_begun(encoder.codec, encoder.mime, header)
+        encode = partial(encoder.encode, chunk.pictures, chunk.first_frame, keyframe=keyframe)
+        payloads = await self._in_thread(encode)
+        studio.session.chunk_made(chunk.report, payloads)
+        studio.settle()
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        await self._lane.idle()
+        return await self._lane.start(call)
+
+    def _noticed(self, notice: Notice) -> None:
+        self._studio.session.noticed(notice, monotonic())
+        self._studio.settle()
+
+    def _failed(self, error: StreamSynthError) -> None:
+        self._studio.session.failed(error)
+        self._studio.settle()
+
+    async def _idle(self) -> None:
+        """Stay until the worker has let go, and say how long that took."""
+        if self._flow is not None:
+            await self._flow.idle()
+            self._studio.metrics.cancel_idle(monotonic() - self._stopped_s)
