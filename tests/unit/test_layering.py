@@ -57,7 +57,17 @@ def test_the_server_side_packages_import_no_torch_and_no_model(path: Path) -> No
     assert not roots(imported(path)) & HEAVY
 
 
-@pytest.mark.parametrize("name", ["realtime/speech_session.py", "realtime/speech_messages.py"])
+PURE = ("speech_session", "speech_messages", "video_session", "video_messages", "media_clock", "picture_queue")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"realtime/{name}.py" for name in PURE),
+        *(f"streamsynth/interactions/{name}.py" for name in ("steering", "blender", "slot")),
+        "codecs/mp4_boxes.py",
+    ],
+)
 def test_protocol_state_machines_import_neither_asyncio_nor_a_clock(name: str) -> None:
     """They are told the time."""
     assert not roots(imported(ROOT / name)) & {"asyncio", "torch", "aiohttp", "time", "threading"}
