@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import resource
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from streamsynth.bench.statistics import quantile
 from streamsynth.engine.attention import PageMemory
 from streamsynth.models.csm.config import CsmConfig
 from streamsynth.models.csm.loop import PAGE_SIZE, LoopSizes, open_loop
+from streamsynth.models.csm.model import CsmTalker
 from streamsynth.models.csm.weights import load_talker
 
 OURS = "streamsynth"
@@ -33,7 +34,7 @@ class ArLoad:
 
     `frame_rate` is the codec's, for the real-time factor. transformers draws for the numbers of streams in `theirs`,
     and compiled for one stream if `compiled`. `float8` adds our own side with pages of float8. `profiled` adds a table
-    of the kernels of a step, for each number of streams.
+    of the kernels of a step, for each number of streams, one kernel after the other.
     """
 
     folder: Path
@@ -58,28 +59,52 @@ def bench_ar(load: ArLoad) -> list[Report]:
     torch.set_num_threads(load.threads)
     talker = load_talker(load.folder, dtype=getattr(torch, load.dtype), device=load.device)
     weights = sum(weight.nbytes for weight in (*talker.parameters(), *talker.buffers()))
-    most = max(load.streams)
-    drawing = {"temperature": load.temperature, "top_k": load.top_k}
-    own: dict[str, StreamSynthSide] = {}
     notes = [f"weights {weights / 1e6:.0f} MB"]
-    for name in (OURS, FLOAT8) if load.float8 else (OURS,):
-        sizes = LoopSizes(
-            gang_rows=1,
-            max_rows=most,
-            max_tokens=512,
-            max_positions=load.context + load.frames,
-            kv_cache_memory_bytes=_pages_bytes(talker.config, talker.projector.weight.dtype, load),
-            float8=name == FLOAT8,
-        )
-        own[name] = StreamSynthSide(talker, open_loop(talker, sizes), **drawing)
-    notes.append(_memory_note(load.device, "ours"))
-    sides: dict[str, Side] = dict(own)
-    for name in (THEIRS,) * bool(load.theirs) + (COMPILED,) * load.compiled:
-        sides[name] = TransformersSide(
-            load.folder, dtype=talker.projector.weight.dtype, device=load.device, compiled=name == COMPILED, **drawing
-        )
-    counts = dict.fromkeys(own, load.streams) | {THEIRS: load.theirs, COMPILED: (1,)}
+    sizes = LoopSizes(
+        gang_rows=1,
+        max_rows=max(load.streams),
+        max_tokens=512,
+        max_positions=load.context + load.frames,
+        kv_cache_memory_bytes=_pages_bytes(talker.config, talker.projector.weight.dtype, load),
+    )
+    sides: dict[str, Side] = {
+        name: _own_side(talker, replace(sizes, float8=name == FLOAT8), load)
+        for name in (OURS, *([FLOAT8] if load.float8 else []))
+    }
+    notes.append(_memory_note(load.device))
+    counts = dict.fromkeys(sides, load.streams) | {THEIRS: load.theirs, COMPILED: (1,) if load.compiled else ()}
+    sides |= {name: _their_side(load, compiled=name == COMPILED) for name in (THEIRS, COMPILED) if counts[name]}
     vocabulary = talker.config.text_vocab_size
+    found = _measure(sides, counts, vocabulary, load)
+    notes += _agreement(found) if load.temperature == 0 else []
+    rows = list(_rows(found, load))
+    settings = {field: str(getattr(load, field)) for field in ("device", "dtype", "threads", "context", "frames")}
+    report = Report("ar", rows, [_panel(rows, load.streams)], notes, settings | {"folder": load.folder.name})
+    if not load.profiled:
+        return [report]
+    apart = _own_side(talker, replace(sizes, overlap=False), load)
+    return [report, *_profiles(apart, vocabulary, load)]
+
+
+def _own_side(talker: CsmTalker, sizes: LoopSizes, load: ArLoad) -> StreamSynthSide:
+    return StreamSynthSide(talker, open_loop(talker, sizes), temperature=load.temperature, top_k=load.top_k)
+
+
+def _their_side(load: ArLoad, *, compiled: bool) -> TransformersSide:
+    return TransformersSide(
+        load.folder,
+        dtype=getattr(torch, load.dtype),
+        device=load.device,
+        temperature=load.temperature,
+        top_k=load.top_k,
+        compiled=compiled,
+    )
+
+
+def _measure(
+    sides: Mapping[str, Side], counts: Mapping[str, Sequence[int]], vocabulary: int, load: ArLoad
+) -> dict[tuple[str, int], list[Generated]]:
+    """By side and number of streams."""
     found: dict[tuple[str, int], list[Generated]] = {}
     for streams in sorted({*load.streams, *load.theirs}):
         runs = {
@@ -87,14 +112,10 @@ def bench_ar(load: ArLoad) -> list[Report]:
             for name, side in sides.items()
             if streams in counts[name]
         }
-        _warm_up(runs)
-        for name, made in in_turn(runs, load.rounds).items():
-            found[name, streams] = made
-    notes += _agreement(found) if load.temperature == 0 else []
-    rows = list(_rows(found, load))
-    settings = {field: str(getattr(load, field)) for field in ("device", "dtype", "threads", "context", "frames")}
-    report = Report("ar", rows, [_panel(rows, load.streams)], notes, settings | {"folder": load.folder.name})
-    return [report, *(_profiles(own[OURS], vocabulary, load) if load.profiled else ())]
+        for run in runs.values():
+            run()  # what loads or compiles lazily has done so
+        found |= {(name, streams): made for name, made in in_turn(runs, load.rounds).items()}
+    return found
 
 
 def _pages_bytes(config: CsmConfig, dtype: torch.dtype, load: ArLoad) -> int:
@@ -137,11 +158,6 @@ def frame_rate_of(folder: Path) -> float:
     return rate
 
 
-def _warm_up(runs: Mapping[str, Callable[[], Generated]]) -> None:
-    for run in runs.values():
-        run()
-
-
 def _rows(found: Mapping[tuple[str, int], list[Generated]], load: ArLoad) -> Iterator[Row]:
     """`alone` is against transformers with one stream after the other, `batch` against its batch of the same size."""
     alone = _speed(found.get((THEIRS, 1)), 1)
@@ -179,10 +195,11 @@ def _agreement(found: Mapping[tuple[str, int], list[Generated]]) -> Iterator[str
         yield f"{name} and transformers, {streams} streams: the first {count} of {len(same)} frames are equal"
 
 
-def _memory_note(device: str, whose: str) -> str:
+def _memory_note(device: str) -> str:
+    """Of our own sides: transformers has loaded nothing yet."""
     if device == "cpu":
-        return f"{whose}: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB resident at most"
-    return f"{whose}: {torch.cuda.max_memory_allocated() / 2**20:.0f} MiB of device memory at most, with its pages"
+        return f"ours: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB resident at most"
+    return f"ours: {torch.cuda.max_memory_allocated() / 2**20:.0f} MiB of device memory at most, pages included"
 
 
 def _panel(rows: Sequence[Row], streams: Sequence[int]) -> Panel:

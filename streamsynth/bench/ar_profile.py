@@ -25,8 +25,8 @@ _MOST_KERNELS = 12
 
 
 def kernel_rows(run: Callable[[], int]) -> Iterator[Row]:
-    """`run` makes some steps on the device and returns their number. Kernels may overlap: their sum can be more than
-    the step's time. `busy` is the share of it in which at least one ran."""
+    """`run` makes some steps on the device and returns their number. `busy` is the share of their time in which at
+    least one kernel ran; where kernels overlap, their own sum is larger."""
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU], acc_events=True) as profiler:
         steps = run()
         torch.cuda.synchronize()

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from csm_sizes import SMALL_CODEC, SMALL_TALKER
 from tokenizers import Tokenizer
 from transformers import CsmForConditionalGeneration
 
@@ -14,49 +15,20 @@ from streamsynth.bench.ar_sides import StreamSynthSide, TransformersSide
 from streamsynth.engine.stream import Emission
 from streamsynth.graph.chunk import Chunk, Unit
 from streamsynth.models.csm.codec import CsmCodec
-from streamsynth.models.csm.config import CsmConfig
 from streamsynth.models.csm.engine import CsmEngine
 from streamsynth.models.csm.loop import LoopSizes, open_loop
 from streamsynth.models.csm.pipeline import CODEBOOKS, CSM, FRAME_SAMPLES, TOKEN_RATE
 from streamsynth.models.csm.prompts import PromptWriter
 from streamsynth.models.csm.random_folder import write_random_csm
 from streamsynth.models.csm.weights import load_talker
-from streamsynth.models.llama.config import DecoderConfig
-from streamsynth.models.mimi.config import MimiConfig
 from streamsynth.speech import SpeechRequest
-
-SIZES = {"heads": 2, "kv_heads": 1, "head_dim": 16}
-TALKER = CsmConfig(
-    backbone=DecoderConfig(hidden_size=32, layers=2, intermediate_size=48, max_position_embeddings=256, **SIZES),
-    depth=DecoderConfig(hidden_size=32, layers=1, intermediate_size=48, max_position_embeddings=33, **SIZES),
-    codebooks=CODEBOOKS,
-    vocab_size=67,
-    text_vocab_size=300,
-    eos_code=0,
-    audio_token=298,
-    audio_eos_token=299,
-)
-CODEC = MimiConfig(
-    hidden_size=16,
-    num_filters=2,
-    codebook_size=64,
-    codebook_dim=8,
-    vector_quantization_hidden_dimension=8,
-    upsample_groups=16,
-    num_hidden_layers=1,
-    intermediate_size=16,
-    num_attention_heads=2,
-    num_key_value_heads=2,
-    head_dim=8,
-    sliding_window=16,
-)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     made = tmp_path_factory.mktemp("csm")
-    write_random_csm(made, TALKER, CODEC, dtype=torch.float32)
+    write_random_csm(made, SMALL_TALKER, SMALL_CODEC, dtype=torch.float32)
     return made
 
 

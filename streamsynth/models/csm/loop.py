@@ -23,7 +23,8 @@ _PROMPT_TOKENS = (64, 512)
 class LoopSizes:
     """`gang_rows`: the rows of each request. `max_rows` and `max_tokens` bound a step, `max_positions` a row.
 
-    `float8` keeps keys and values in eight bits, with a scale a token and head.
+    `float8` keeps keys and values in eight bits, with a scale a token and head. `overlap` lets a kernel start while the
+    one before it runs, where the device can: only without it a kernel's time is its own.
     """
 
     gang_rows: int
@@ -32,6 +33,7 @@ class LoopSizes:
     max_positions: int
     kv_cache_memory_bytes: int
     float8: bool = False
+    overlap: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def _captured(talker: CsmTalker, memory: PageMemory, plain: Runner, sizes: LoopS
     from streamsynth.models.csm.fused import FusedCsm
 
     device = memory.keys.device
-    overlap = torch.cuda.get_device_capability(device)[0] >= 9
+    overlap = sizes.overlap and torch.cuda.get_device_capability(device)[0] >= 9
     most = sizes.max_rows // sizes.gang_rows
     units = [1 << power for power in range((most - 1).bit_length())]
     steps = StepSizes(
