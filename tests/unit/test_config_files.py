@@ -121,7 +121,8 @@ def test_a_deploy_file_without_effect_is_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_and_repeated_models_are_refused() -> None:
-    with pytest.raises(StreamSynthError, match="no model 'bass'; there are: hibari, tiny-speech, .*, alto, tenor") as caught:
+    listed = r"no model 'bass'; there are: hibari, tiny-speech, .*, alto, tenor"
+    with pytest.raises(StreamSynthError, match=listed) as caught:
         plan(["bass"])
     assert caught.value.code is ErrorCode.MODEL_NOT_FOUND
     with pytest.raises(StreamSynthError, match="model is 'alto'; it must be given once"):
