@@ -9,12 +9,13 @@ import pytest
 import torch
 from mimi_models import SMALL, config_of, random_reference
 
-import streamsynth.models.mimi.engine as engine_module
+import streamsynth.models.mimi.stream as stream_module
 from streamsynth.engine.stream import Emission
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk, Unit
 from streamsynth.models.mimi.decoder import MimiDecoder
-from streamsynth.models.mimi.engine import COMFORTABLE_FRAMES, CodecStream, MimiEngine
+from streamsynth.models.mimi.engine import MimiEngine
+from streamsynth.models.mimi.stream import COMFORTABLE_FRAMES, CodecStream
 
 RATE = SMALL["sampling_rate"]
 BOOKS = SMALL["num_quantizers"]
@@ -156,7 +157,7 @@ def test_the_first_chunk_grows_with_how_long_frames_are_in_coming(
 ) -> None:
     """S16, S17: a listener who starts on one frame starves where the next ones come late."""
     now = 0.0
-    monkeypatch.setattr(engine_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(stream_module.time, "monotonic", lambda: now)
     stage = engine(decoder)
     loaded = stage.open({})
     for number in range(20):
@@ -178,7 +179,7 @@ def test_frames_that_nobody_waits_for_say_nothing_about_load(
 ) -> None:
     """A talker that is far ahead is held back by its reader, not by load; and text may be long in coming."""
     now = 0.0
-    monkeypatch.setattr(engine_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(stream_module.time, "monotonic", lambda: now)
     stage = engine(decoder)
     stream = stage.open({})
     for number in range(200):
@@ -189,3 +190,33 @@ def test_frames_that_nobody_waits_for_say_nothing_about_load(
     now += 0.9
     feed(stream, codes(1), 201)
     assert stage.pace.first_frames == 1
+
+
+def test_a_passage_is_spoken_at_the_speed_of_its_request_with_its_pause(decoder: MimiDecoder) -> None:
+    stage = engine(decoder)
+    for speed in (0.5, 1.25):
+        stream = stage.open({"speed": speed})
+        feed(stream, codes(40), pause=10)
+        feed(stream, codes(40, 1), 40, final=True)
+        made = samples(run(stage, stream)[stream])
+        assert len(made) == pytest.approx(90 * stage.frame_samples / speed, abs=stage.frame_samples)
+        stream.close()
+
+
+def test_what_is_heard_is_never_more_than_the_tokens_that_were_asked_for(decoder: MimiDecoder) -> None:
+    stage = engine(decoder)
+    stream = stage.open({"max_new_tokens": 7, "speed": 0.5})
+    feed(stream, codes(4), final=True)
+    assert len(samples(run(stage, stream)[stream])) == 7 * stage.frame_samples
+
+
+def test_the_text_of_a_segment_comes_with_the_first_sound_of_it(decoder: MimiDecoder) -> None:
+    stage = MimiEngine(decoder, sample_rate=RATE, max_streams=1, gain=1e-9, shapes=True)
+    stream = stage.open({})
+    feed(stream, codes(1), segment_text="hush")
+    assert not stage.step([stream]).made
+    assert stream.wake_at() is None
+    feed(stream, codes(1), 1, pause=3)
+    ((_, emission),) = stage.step([stream]).made
+    assert isinstance(emission, Emission)
+    assert (emission.segment_text, len(emission.media)) == ("hush", 3 * stage.frame_samples)

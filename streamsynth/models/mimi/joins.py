@@ -30,8 +30,8 @@ class Joiner:
     """
 
     def __init__(self, sample_rate: int, *, shapes: bool) -> None:
-        self._block = sample_rate // BLOCKS_A_SECOND
-        self._ramp = np.linspace(0, 1, self._block, endpoint=False, dtype=np.float32)
+        self.block = sample_rate // BLOCKS_A_SECOND
+        self._ramp = np.linspace(0, 1, self.block, endpoint=False, dtype=np.float32)
         self._shapes = shapes
         self.begin()
 
@@ -49,14 +49,14 @@ class Joiner:
         if len(samples):
             self._last = samples[-1]
             loud = np.flatnonzero(self._peaks(samples) > FAINT)
-            silent = len(samples) - (int(loud[-1]) + 1) * self._block if len(loud) else len(samples)
+            silent = len(samples) - (int(loud[-1]) + 1) * self.block if len(loud) else len(samples)
             self._silent = silent if len(loud) else self._silent + silent
         return samples
 
     def pause(self, samples: int) -> Float:
         """So much silence less what the passage ended with; speech that was cut off is let down to it."""
         rest = np.zeros(max(0, samples - self._silent), np.float32)
-        fall = rest[: self._block]
+        fall = rest[: self.block]
         fall += self._last * (1 - self._ramp[: len(fall)])
         return rest
 
@@ -64,7 +64,7 @@ class Joiner:
         """The last samples of speech that has nothing behind it."""
         if not self._shapes:
             return samples
-        end = samples[-self._block :]
+        end = samples[-self.block :]
         return np.concatenate((samples[: len(samples) - len(end)], end * self._ramp[::-1][-len(end) :]))
 
     def _from_start(self, samples: Float) -> Float:
@@ -72,15 +72,15 @@ class Joiner:
         peaks = self._peaks(head)
         audible = np.flatnonzero(peaks > AUDIBLE)
         if not len(audible):
-            self._head = head[-FAINT_BLOCKS * self._block :]
+            self._head = head[-FAINT_BLOCKS * self.block :]
             return head[:0]
-        start = max(0, int((peaks > FAINT).argmax()) - SILENT_BLOCKS, int(audible[0]) - FAINT_BLOCKS) * self._block
+        start = max(0, int((peaks > FAINT).argmax()) - SILENT_BLOCKS, int(audible[0]) - FAINT_BLOCKS) * self.block
         self._leading = False
         speech: Float = head[start:].copy()
-        speech[: self._block // 2] *= self._ramp[: 2 * (self._block // 2) : 2]
+        speech[: self.block // 2] *= self._ramp[: 2 * (self.block // 2) : 2]
         return speech
 
     def _peaks(self, samples: Float) -> Float:
-        whole = len(samples) // self._block * self._block
-        peaks: Float = np.abs(samples[:whole]).reshape(-1, self._block).max(1)
+        whole = len(samples) // self.block * self.block
+        peaks: Float = np.abs(samples[:whole]).reshape(-1, self.block).max(1)
         return peaks

@@ -46,6 +46,7 @@ TINY_SPEECH = Pipeline(
         sample_rate=SAMPLE_RATE,
         voices=(Voice(id="tiny", name="Tiny", languages=("en",)),),
         default_voice="tiny",
+        speed=(0.5, 1.5),
         max_audio_seconds=600.0,
         token="one frame of 40 ms",
         token_samples=SAMPLE_RATE // FRAME_RATE,

@@ -84,9 +84,9 @@ class TinyTalker:
         first, rest = (
             SamplingParams(temperature=self._sampling[name], top_k=self._top_k, seed=seed) for name in ("first", "rest")
         )
-        limit = MAX_SECONDS * FRAME_RATE
-        if asked.max_new_tokens is not None:
-            limit = min(limit, asked.max_new_tokens)
+        tokens = min(MAX_SECONDS * FRAME_RATE, asked.max_new_tokens or MAX_SECONDS * FRAME_RATE)
+        # A token is a frame of what is heard, whose speed the codec makes.
+        limit = max(1, int(tokens * asked.speed))
         reader = TinyReader(self._voice, asked.granularity)
         return self._talker.add(reader, Drawing(first=first, rest=rest, scale=self._guidance), limit)
 
