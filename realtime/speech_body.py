@@ -78,8 +78,9 @@ def _parse_input(value: object, limit: int) -> str:
         raise StreamSynthError(ErrorCode.MISSING_FIELD, "input is missing: the text to speak", param="input")
     if not isinstance(value, str):
         raise invalid_value("input", value, "a string")
-    if not value:
-        raise StreamSynthError(ErrorCode.INVALID_VALUE, "input is empty; there is nothing to speak", param="input")
+    if not value.strip():
+        # The text was forgotten; text that a voice has no sound for was not, and is an empty utterance.
+        raise StreamSynthError(ErrorCode.INVALID_VALUE, "input is blank; there is nothing to speak", param="input")
     if len(value) > limit:
         message = f"input has {len(value)} characters; the limit is {limit}"
         raise StreamSynthError(ErrorCode.TEXT_TOO_LONG, message, param="input")

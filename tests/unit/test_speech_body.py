@@ -60,6 +60,7 @@ def test_text_is_taken_as_it_is() -> None:
         (b"{}", ErrorCode.MISSING_FIELD, "input"),
         (b'{"input": null}', ErrorCode.MISSING_FIELD, "input"),
         (b'{"input": ""}', ErrorCode.INVALID_VALUE, "input"),
+        (b'{"input": " \\n "}', ErrorCode.INVALID_VALUE, "input"),
         (b'{"input": ["a"]}', ErrorCode.INVALID_VALUE, "input"),
         (b'{"input": "%b"}' % (b"x" * 101), ErrorCode.TEXT_TOO_LONG, "input"),
         (b'{"input": "a", "stream": 1}', ErrorCode.INVALID_VALUE, "stream"),
