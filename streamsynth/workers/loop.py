@@ -43,8 +43,9 @@ logger = logging.getLogger(__name__)
 MAX_UNSENT_OUTPUTS = 64
 """The step loop waits when this many finished outputs have not left the worker yet."""
 
-LIKELY_SHARED = 0.5
-"""Of the work for one request, what two in a batch are taken to share until two have been seen."""
+LIKELY_SHARED = 0.75
+"""Of the work for one request, what several in a batch are taken to share until several have been seen: a step reads
+all weights for however many. A lower guess would keep the second out for ever where one takes half of the machine."""
 
 _RECEIVE_BYTES = 1 << 18
 
