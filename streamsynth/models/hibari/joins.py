@@ -21,7 +21,7 @@ FRAMES_BEFORE = 2
 FRAMES_AFTER = 2
 """A frame of the spectrum sounds in the two frames of samples before it, and in the one behind it."""
 
-FAINT = 0.001
+FAINT = 0.003
 """Samples below this are silence, whatever the spectrum says."""
 
 AUDIBLE = 0.01
