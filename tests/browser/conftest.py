@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from ear import HEARABLE, Ear
 from opening import OpenPage, StartServer
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, sync_playwright
 
 FLAGS = [
     "--headless",
@@ -50,9 +50,11 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
         if message.type == "error" and not any(refusal in message.text for refusal in REFUSALS):
             faults.append(message.text)
 
-    def open_page(url: str, *, before: str = "", **options: Any) -> Page:
+    def open_page(url: str, *, before: str = "", start_seconds: float | None = None, **options: Any) -> Page:
         context = browser.new_context(**options)
         contexts.append(context)
+        if start_seconds is not None:
+            context.route("**/playback-core.js", lambda route: serve_with_start(route, start_seconds))
         page = context.new_page()
         page.set_default_timeout(15_000)
         page.on("pageerror", lambda error: faults.append(str(error)))
@@ -68,6 +70,14 @@ def open_page(browser: Browser) -> Iterator[OpenPage]:
     for context in contexts:
         context.close()
     assert faults == []
+
+
+def serve_with_start(route: Route, start_seconds: float) -> None:
+    """The player's core with another start buffer."""
+    answer = route.fetch()
+    usual = "startSeconds = 0.06"
+    assert usual in answer.text()
+    route.fulfill(response=answer, body=answer.text().replace(usual, f"startSeconds = {start_seconds}"))
 
 
 def foreign(requested: str, page_url: str) -> list[str]:
@@ -86,3 +96,9 @@ def sine_server(shared_serve_process: StartServer) -> str:
 def ear(open_page: OpenPage, sine_server: str) -> Ear:
     """The page on the sine server, with everything that its player puts out recorded."""
     return Ear(open_page(sine_server, **HEARABLE))
+
+
+@pytest.fixture
+def patient_ear(open_page: OpenPage, sine_server: str) -> Ear:
+    """As `ear`, but a reply starts when all of it is there, so that however crowded the machine, none may run dry."""
+    return Ear(open_page(sine_server, start_seconds=60, **HEARABLE))

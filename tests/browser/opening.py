@@ -13,6 +13,8 @@ StartServer = Callable[..., ServerProcess]
 
 
 class OpenPage(Protocol):
-    """Opens the page at a server's address; `before` is a script to run first, `options` are of the browser context."""
+    """Opens the page at a server's address; `before` is a script to run first, `start_seconds` what the player buffers
+    before it starts if not the usual, `options` are of the browser context.
+    """
 
-    def __call__(self, url: str, *, before: str = "", **options: Any) -> Page: ...
+    def __call__(self, url: str, *, before: str = "", start_seconds: float | None = None, **options: Any) -> Page: ...

@@ -42,55 +42,55 @@ def check_played_whole(ear: Ear, part: dict[str, Any]) -> None:
     assert np.abs(heard - faded(sine(0, part["total"]))).max() <= HALF_LSB
 
 
-def test_an_utterance_is_heard_sample_by_sample(ear: Ear) -> None:
+def test_an_utterance_is_heard_sample_by_sample(patient_ear: Ear) -> None:
     """S1, S2: played samples equal `total_samples`, no underrun or gap, one phase, silence around it."""
     text = "A tone of known phase and length"
-    ear.type_text(text)
-    ear.page.keyboard.press("Enter")
-    ear.wait_until_silent()
-    [take] = ear.takes()
+    patient_ear.type_text(text)
+    patient_ear.page.keyboard.press("Enter")
+    patient_ear.wait_until_silent()
+    [take] = patient_ear.takes()
     [part] = take["parts"]
     assert part["total"] == len(text) * SAMPLES_PER_CHARACTER
-    check_played_whole(ear, part)
+    check_played_whole(patient_ear, part)
     start, end = part["playback"]["firstFrame"], part["playback"]["frame"]
-    assert not ear.heard(start - 4 * QUANTUM, 4 * QUANTUM).any()
-    assert not ear.heard(end, 10 * QUANTUM).any()
+    assert not patient_ear.heard(start - 4 * QUANTUM, 4 * QUANTUM).any()
+    assert not patient_ear.heard(end, 10 * QUANTUM).any()
 
 
-def test_typing_goes_on_while_it_speaks(ear: Ear) -> None:
+def test_typing_goes_on_while_it_speaks(patient_ear: Ear) -> None:
     """A finished sentence is heard while the next one is typed; both are utterances of one take on one socket."""
     texts = ["This sentence takes a while to say. ", "And this one is typed meanwhile. "]
-    ear.type_text(texts[0])
-    ear.wait_until_heard()
-    ear.type_text(texts[1])
-    assert ear.page.evaluate("() => streamsynth.heard()?.part.text") == texts[0]
-    ear.page.keyboard.press("Enter")
-    ear.wait_until_silent()
-    [take] = ear.takes()
+    patient_ear.type_text(texts[0])
+    patient_ear.wait_until_heard()
+    patient_ear.type_text(texts[1])
+    assert patient_ear.page.evaluate("() => streamsynth.heard()?.part.text") == texts[0]
+    patient_ear.page.keyboard.press("Enter")
+    patient_ear.wait_until_silent()
+    [take] = patient_ear.takes()
     assert [part["text"] for part in take["parts"]] == texts
     for part in take["parts"]:
-        check_played_whole(ear, part)
+        check_played_whole(patient_ear, part)
     first, second = (part["playback"] for part in take["parts"])
     assert second["firstFrame"] >= first["frame"]
-    assert ear.page.evaluate("() => streamsynth.wire.connections") == 1
-    assert ear.underruns() == 0
+    assert patient_ear.page.evaluate("() => streamsynth.wire.connections") == 1
+    assert patient_ear.underruns() == 0
 
 
-def test_several_takes_are_heard_in_order_on_one_socket(ear: Ear) -> None:
+def test_several_takes_are_heard_in_order_on_one_socket(patient_ear: Ear) -> None:
     texts = ["One, two", "Three, four, five", "Six"]
     for text in texts:
-        ear.type_text(text)
-        ear.page.keyboard.press("Enter")
-    ear.wait_until_silent()
-    takes = ear.takes()
+        patient_ear.type_text(text)
+        patient_ear.page.keyboard.press("Enter")
+    patient_ear.wait_until_silent()
+    takes = patient_ear.takes()
     assert [take["text"] for take in takes] == texts
     parts = [part for take in takes for part in take["parts"]]
     for part in parts:
-        check_played_whole(ear, part)
+        check_played_whole(patient_ear, part)
     ends = [part["playback"]["frame"] for part in parts]
     starts = [part["playback"]["firstFrame"] for part in parts]
     assert all(start >= end for start, end in zip(starts[1:], ends, strict=False))
-    assert ear.page.evaluate("() => streamsynth.wire.connections") == 1
+    assert patient_ear.page.evaluate("() => streamsynth.wire.connections") == 1
 
 
 @pytest.mark.parametrize("how", ["button", "escape"])
@@ -116,17 +116,17 @@ def test_stop_silences_the_whole_scheduled_tail_within_one_quantum(ear: Ear, how
     assert ear.page.evaluate("() => streamsynth.player.status.buffered") == 0
 
 
-def test_what_is_typed_right_after_a_stop_is_heard_alone(ear: Ear) -> None:
+def test_what_is_typed_right_after_a_stop_is_heard_alone(patient_ear: Ear) -> None:
     """S37, S38: stop before the first audio, and new text at once: only the new text is heard."""
-    ear.paste("{stall 0}Nobody hears this, it is stopped at once. ")
-    ear.page.keyboard.press("Escape")
-    ear.type_text("This is heard")
-    ear.page.keyboard.press("Enter")
-    ear.wait_until_silent()
-    stopped, spoken = ear.takes()
+    patient_ear.paste("{stall 0}Nobody hears this, it is stopped at once. ")
+    patient_ear.page.keyboard.press("Escape")
+    patient_ear.type_text("This is heard")
+    patient_ear.page.keyboard.press("Enter")
+    patient_ear.wait_until_silent()
+    stopped, spoken = patient_ear.takes()
     assert stopped["parts"][0]["status"] == "cancelled"
-    check_played_whole(ear, spoken["parts"][0])
-    started = ear.reports("started")
+    check_played_whole(patient_ear, spoken["parts"][0])
+    started = patient_ear.reports("started")
     assert [report["frame"] for report in started] == [spoken["parts"][0]["playback"]["firstFrame"]]
 
 
@@ -178,7 +178,7 @@ def test_a_browser_that_opens_no_24_khz_output_gets_the_rate_it_has_from_the_ser
         return new Context(options);
       };
     """
-    ear = Ear(open_page(sine_server, before=refuse, **HEARABLE))
+    ear = Ear(open_page(sine_server, before=refuse, start_seconds=60, **HEARABLE))
     rate = ear.page.evaluate("() => streamsynth.player.sampleRate")
     assert rate in (44_100, 48_000)
     text = "Another rate, the same tone"
@@ -193,7 +193,8 @@ def test_a_browser_that_opens_no_24_khz_output_gets_the_rate_it_has_from_the_ser
     recording = ear.recording(0)
     inner = slice(rate // 50, -rate // 50)  # soxr rings where the tone begins and ends
     expected = sine(0, part["total"], sample_rate=rate)
-    assert np.abs(recording[inner] - expected[inner]).max() <= 1e-3
+    # At 44.1 kHz soxr's samples lie a twenty-fifth of one late.
+    assert np.abs(recording[inner] - expected[inner]).max() <= 1.5e-3
     heard = ear.heard(playback["firstFrame"], part["total"])
     fade = round(rate * FADE_SECONDS)
     assert np.array_equal(heard[:-fade], recording[:-fade])
