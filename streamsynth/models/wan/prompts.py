@@ -99,7 +99,7 @@ def build_text_encoder(
     """An encoder ready to run from tensors with transformers' names; `source` is named in errors."""
     with torch.device("meta"):
         encoder = TextEncoder(config)
-    encoder = encoder.to_empty(device=device).to(dtype)
+    encoder = encoder.to(dtype).to_empty(device=device)
     load_strict(encoder, text_encoder_weights(tensors, config), source)
     return encoder.requires_grad_(False).eval()
 

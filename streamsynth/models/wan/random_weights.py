@@ -18,7 +18,7 @@ def with_random_weights(
 ) -> Model:
     """`model` was made on the meta device. Activations keep their scale from layer to layer."""
     generator = torch.Generator(device).manual_seed(seed)
-    model = model.to_empty(device=device).to(dtype).requires_grad_(False).eval()
+    model = model.to(dtype).to_empty(device=device).requires_grad_(False).eval()
     for name, weight in model.named_parameters():
         if weight.dim() == 1:
             weight.fill_(0.0 if name.endswith("bias") else 1.0)

@@ -86,7 +86,7 @@ def build_tiny_vae(
     """An autoencoder ready to run from tensors with our names; `source` is named in errors."""
     with torch.device("meta"):
         vae = TinyVae(config)
-    vae = vae.to_empty(device=device).to(dtype)
+    vae = vae.to(dtype).to_empty(device=device)
     load_strict(vae, state, source)
     lay_channels_last(vae)
     return vae.requires_grad_(False).eval()

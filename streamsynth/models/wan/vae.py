@@ -30,7 +30,7 @@ class WanVae(nn.Module):
         self.quant_conv = nn.Conv3d(2 * config.z_dim, 2 * config.z_dim, 1)
         self.post_quant_conv = nn.Conv3d(config.z_dim, config.z_dim, 1)
         self._encoder_layers, self._decoder_layers = number_layers(self.encoder), number_layers(self.decoder)
-        self._mean, self._std = config.latents_mean, config.latents_std
+        self._statistics: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
     @property
     def layout(self) -> LatentLayout:
@@ -52,7 +52,8 @@ class WanVae(nn.Module):
         """As `StreamingDecoder.decode`."""
         check_batch(latents, states, channels=self.config.z_dim, multiple=1)
         latents = latents.to(memory_format=torch.channels_last_3d)
-        x = latents * self._constant(self._std, latents) + self._constant(self._mean, latents)
+        mean, std = self._mean_and_std(latents)
+        x = torch.addcmul(mean, latents, std)
         memory, made, start = join(states), [], 0
         for count in self._passes(x.shape[2], begun=states[0].units > 0):
             step = Step(memory, first=states[0].units + start == 0)
@@ -92,8 +93,9 @@ class WanVae(nn.Module):
         scale = config.scale_factor_spatial
         if not made:
             return pictures.new_zeros(len(pictures), config.z_dim, 0, size[0] // scale, size[1] // scale)
-        mean = self.quant_conv(torch.cat(made, 2)).chunk(2, 1)[0]
-        return (mean - self._constant(self._mean, mean)) / self._constant(self._std, mean)
+        latents = self.quant_conv(torch.cat(made, 2)).chunk(2, 1)[0]
+        mean, std = self._mean_and_std(latents)
+        return (latents - mean) / std
 
     def decode_clip(self, latents: Tensor) -> Tensor:
         """Whole clips at once."""
@@ -112,8 +114,14 @@ class WanVae(nn.Module):
         whole, rest = divmod(frames - sum(counts), self.frames_per_pass)
         return counts + [self.frames_per_pass] * whole + [rest] * bool(rest)
 
-    def _constant(self, values: tuple[float, ...], like: Tensor) -> Tensor:
-        return torch.tensor(values, dtype=like.dtype, device=like.device).view(1, -1, 1, 1, 1)
+    def _mean_and_std(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Of latents, made once for a device: a pass that is being captured cannot bring them there."""
+        key = (like.dtype, like.device)
+        if key not in self._statistics:
+            both = torch.tensor([self.config.latents_mean, self.config.latents_std], dtype=like.dtype).to(like.device)
+            mean, std = both.view(2, 1, -1, 1, 1, 1).unbind()
+            self._statistics[key] = mean, std
+        return self._statistics[key]
 
 
 def _enlarged(latents: Tensor, vae: WanVae) -> tuple[int, int]:

@@ -61,7 +61,7 @@ def build_vae(
     """An autoencoder ready to run from tensors with diffusers' names; `source` is named in errors."""
     with torch.device("meta"):
         vae = WanVae(config)
-    vae = vae.to_empty(device=device).to(dtype)
+    vae = vae.to(dtype).to_empty(device=device)
     load_strict(vae, vae_weights(tensors, config), source)
     lay_channels_last(vae)
     return vae.requires_grad_(False).eval()

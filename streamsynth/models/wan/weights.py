@@ -104,7 +104,7 @@ def build_transformer(
     """A model ready to run from tensors with diffusers' names; `source` is named in errors."""
     with torch.device("meta"):
         model = WanTransformer(config)
-    model = model.to_empty(device=device).to(dtype)
+    model = model.to(dtype).to_empty(device=device)
     load_strict(model, transformer_weights(tensors, config), source)
     return model.requires_grad_(False).eval()
 
