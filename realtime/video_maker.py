@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from streamsynth.codecs import EncodingLane, VideoEncoder, open_video_encoder
 from streamsynth.errors import ErrorCode, StreamSynthError
-from streamsynth.flows import VideoFlow
+from streamsynth.flows import Outcome, VideoFlow
 from streamsynth.graph.flow import first_cause
 from streamsynth.interactions.messages import Interaction, Notice, Refused
 from streamsynth.observe.metrics import Metrics
@@ -111,13 +111,12 @@ class VideoMaker:
         with studio.admission.request(studio.caller) as ticket:
             await ticket.granted()
             flow = self._flow = studio.runtime.open_video(self._settings.model, self._settings.request, self._noticed)
+            flow.outcome.add_done_callback(self._ended)
             studio.session.video_opened(flow.id, flow.seed or 0)
             if self._finished:
                 flow.finish()
             await (self._pump_dropping(flow) if self._settings.drops else self._pump(flow))
             outcome = await asyncio.shield(flow.outcome)
-            if outcome.error is not None:
-                raise outcome.error
         trailer = await self._in_thread(self._encoder.trailer) if self._begun else b""
         studio.session.completed(
             chunks=self._chunks,
@@ -209,6 +208,12 @@ class VideoMaker:
     def _noticed(self, notice: Notice) -> None:
         self._studio.session.noticed(notice, monotonic())
         self._studio.settle()
+
+    def _ended(self, outcome: asyncio.Future[Outcome]) -> None:
+        """A failure is told at once, not when its turn comes behind the chunks that wait for their time."""
+        error = outcome.result().error
+        if error is not None:
+            self._failed(error)
 
     def _failed(self, error: StreamSynthError) -> None:
         self._studio.session.failed(error)

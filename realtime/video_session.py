@@ -131,7 +131,8 @@ class VideoSession(EndingSession[Effect]):
             message = "the video was started already: one connection is one video"
             raise StreamSynthError(ErrorCode.ALREADY_STARTED, message)
         settings = self._settings = self._parse_start(fields)
-        self._clock = MediaClock(self._limits.video_lead_chunks * settings.chunk_frames / settings.fps)
+        lead_s = self._limits.video_lead_chunks * settings.chunk_frames / settings.fps
+        self._clock = MediaClock(lead_s, live=settings.drops)
         self._meter = self._observer.video_started(settings.model, settings.fps, now_s)
         self._stage = Stage.STARTING
         self._effects.append(StartVideo(settings))

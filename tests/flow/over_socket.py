@@ -132,7 +132,7 @@ class RawClient:
         self._loop = asyncio.get_running_loop()
 
     @classmethod
-    async def open(cls, url: str, *, receive_buffer: int | None = None) -> Self:
+    async def open(cls, url: str, *, path: str = STREAM, receive_buffer: int | None = None) -> Self:
         address = urlsplit(url)
         connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         connection.setblocking(False)
@@ -141,7 +141,7 @@ class RawClient:
         client = cls(connection)
         await client._loop.sock_connect(connection, (address.hostname, address.port))
         key = base64.b64encode(os.urandom(16)).decode()
-        head = f"GET {STREAM} HTTP/1.1\r\nHost: {address.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        head = f"GET {path} HTTP/1.1\r\nHost: {address.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         await client.send_bytes(f"{head}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode())
         answer = b""
         while not answer.endswith(b"\r\n\r\n"):

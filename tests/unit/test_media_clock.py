@@ -44,6 +44,13 @@ def test_a_viewer_without_pictures_stands_still() -> None:
     assert clock.position_s(15.5) == 1.5
 
 
+def test_a_live_video_waits_for_no_viewer() -> None:
+    clock = MediaClock(1.0, live=True)
+    clock.sent(1.0, 10.0)
+    clock.reported(0.0, 12.0)
+    assert clock.wait_s(4.0, 12.0) == 1.0
+
+
 def chunk(number: int, frames: int, *events: str) -> VideoChunk:
     report = ChunkReport(number, started=events, active=events, completed=events)
     return VideoChunk(np.zeros((frames, 2, 2, 3), np.uint8), 16, 10 * number, report)
