@@ -9,12 +9,14 @@ from pathlib import Path
 import hibari
 import numpy as np
 import pytest
-from speaking import audio, speak, voice
+from speaking import audio, drain, speak, voice
 
+from streamsynth.models.hibari.engine import HibariEngine
 from streamsynth.models.hibari.joins import AUDIBLE, FAINT, FAINT_FRAMES
 from streamsynth.models.hibari.network import Abort
 from streamsynth.models.hibari.pipeline import SAMPLE_RATE
 from streamsynth.models.hibari.vocoder import FRAME_SAMPLES, Float, Renderer
+from streamsynth.speech import Granularity, SpeechRequest
 
 HELD = (Path(__file__).parents[1] / "flow" / "held_sentences.txt").read_text().splitlines()
 STARTS = re.findall(
@@ -64,6 +66,19 @@ def test_the_start_of_a_soft_consonant_is_kept() -> None:
         # The noise in the voice is not the same, and may reach a level a frame earlier or later.
         frame_s = FRAME_SAMPLES / SAMPLE_RATE
         assert kept_s >= min(soft_s, FAINT_FRAMES * frame_s) - frame_s, word
+
+
+@pytest.mark.parametrize("frames", [1, 9])
+def test_the_length_of_the_first_window_moves_no_sample(frames: int) -> None:
+    """Where speech starts is found in a window of its own, which may be longer than the first that is sent."""
+    text = "Think of it. He did."
+    request = SpeechRequest(voice="heart", seed=1, granularity=Granularity.SENTENCE)
+    stream = HibariEngine(first_window_frames=frames).open(request.to_wire())
+    stream.push(text)
+    stream.finish()
+    made = drain(stream)
+    assert len(made[0].media) == frames * FRAME_SAMPLES
+    np.testing.assert_allclose(audio(made), audio(speak(text, granularity=Granularity.SENTENCE)), atol=1e-6)
 
 
 @functools.cache
