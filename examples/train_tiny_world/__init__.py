@@ -1,0 +1,1 @@
+"""Trains tiny-world, the embedded video model. See README.md."""
