@@ -102,16 +102,22 @@ def _scan_products(
 
 
 @triton.jit
+def _load_pages(table, start, end, page_size: tl.constexpr, block_t: tl.constexpr):
+    """The page of each token of a block; the null page beyond the end."""
+    at = start + tl.arange(0, block_t)
+    return tl.load(table + at // page_size, mask=at < end, other=0)
+
+
+@triton.jit
 def _load_float8(
-    keys, values, key_scales, value_scales, table, head, start, end,
+    keys, values, key_scales, value_scales, page, head, start, end,
     page_size: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, block_d: tl.constexpr,
     block_t: tl.constexpr,
 ):  # fmt: skip
     place = tl.arange(0, block_d)
     at = start + tl.arange(0, block_t)
     inside = at < end
-    page = tl.load(table + at // page_size, mask=inside, other=0).to(tl.int64)
-    slot = (page * page_size + at % page_size) * kv_heads + head
+    slot = (page.to(tl.int64) * page_size + at % page_size) * kv_heads + head
     where = slot[:, None] * head_dim + place[None, :]
     mask = inside[:, None] & (place < head_dim)[None, :]
     key, value = tl.load(keys + where, mask=mask, other=0.0), tl.load(values + where, mask=mask, other=0.0)
@@ -157,7 +163,8 @@ def _scan_float8(
     block_g: tl.constexpr, block_d: tl.constexpr, block_t: tl.constexpr,
 ):  # fmt: skip
     """As `_scan_products`, for up to four query heads, without tensor cores: float8 would reach those through shared
-    memory alone. Nothing is added up across threads but a token's score, and the next block is always under way.
+    memory alone. Nothing is added up across threads but a token's score; two blocks are always under way, and the
+    page numbers of a third.
     """
     q0 = _query(q, head * group, 0, scale, head_dim, block_d)
     b0 = tl.full((block_t,), float("-inf"), tl.float32)
@@ -172,18 +179,27 @@ def _scan_float8(
         q2 = _query(q, head * group, 2, scale, head_dim, block_d)
     if group > 3:
         q3 = _query(q, head * group, 3, scale, head_dim, block_d)
+    page = _load_pages(table, begin, end, page_size, block_t)
+    ahead = _load_pages(table, begin + block_t, end, page_size, block_t)
     key8, value8, key_scale16, value_scale16 = _load_float8(
-        keys, values, key_scales, value_scales, table, head, begin, end,
+        keys, values, key_scales, value_scales, page, head, begin, end,
         page_size, kv_heads, head_dim, block_d, block_t,
     )  # fmt: skip
+    next_key8, next_value8, next_key_scale16, next_value_scale16 = _load_float8(
+        keys, values, key_scales, value_scales, ahead, head, begin + block_t, end,
+        page_size, kv_heads, head_dim, block_d, block_t,
+    )  # fmt: skip
+    page = _load_pages(table, begin + 2 * block_t, end, page_size, block_t)
     for start in range(begin, end, block_t):
         key, value = key8.to(tl.float32), value8.to(tl.float32)
         key_scale, value_scale = key_scale16.to(tl.float32), value_scale16.to(tl.float32)
         inside = start + tl.arange(0, block_t) < end
-        key8, value8, key_scale16, value_scale16 = _load_float8(
-            keys, values, key_scales, value_scales, table, head, start + block_t, end,
+        key8, value8, key_scale16, value_scale16 = next_key8, next_value8, next_key_scale16, next_value_scale16
+        next_key8, next_value8, next_key_scale16, next_value_scale16 = _load_float8(
+            keys, values, key_scales, value_scales, page, head, start + 2 * block_t, end,
             page_size, kv_heads, head_dim, block_d, block_t,
         )  # fmt: skip
+        page = _load_pages(table, start + 3 * block_t, end, page_size, block_t)
         b0, s0, m0 = _mix_float8(q0, key, value, key_scale, value_scale, inside, b0, s0, m0)
         if group > 1:
             b1, s1, m1 = _mix_float8(q1, key, value, key_scale, value_scale, inside, b1, s1, m1)
@@ -409,7 +425,7 @@ class _KernelAttention:
             head_dim**-0.5,
             group=heads // kv_heads,
             block_g=block_g,
-            block_t=kernels.block_t or (max(8, 2048 // block_d) if quantised else 128),
+            block_t=kernels.block_t or (max(8, 1024 // block_d) if quantised else 128),
             splits=splits,
             alone=self._alone,
             **shape,
