@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 PIECE_MS = 60
 HEAD_MS = 120
+TURN_MS = 500
+"""How much is resampled on the loop before others have their turn: 1 ms of work."""
 
 
 class EncodingLane:
@@ -52,9 +54,9 @@ def _retrieve(call: asyncio.Future[Any]) -> None:
 class EncodingQueue:
     """Feeds one encoder, from one coroutine at a time, and owns it.
 
-    pcm and wav are encoded at once. Other formats go to a thread in pieces of at least 60 ms of media: what is shorter
-    waits for more, except in the first 120 ms of a stream, where each call counts for the first audio. `lane` None: a
-    lane of its own.
+    pcm and wav are encoded on the loop: at once, or half a second a turn where they are resampled. Other formats go to a
+    thread in pieces of at least 60 ms of media: what is shorter waits for more, except in the first 120 ms of a stream,
+    where each call counts for the first audio. `lane` None: a lane of its own.
     """
 
     def __init__(self, encoder: AudioEncoder, lane: EncodingLane | None = None) -> None:
@@ -79,7 +81,7 @@ class EncodingQueue:
         """
         self._refuse_if_closed()
         if not self._encoder.blocking:
-            return self._encoder.encode(samples)
+            return await self._in_turns(samples)
         self._held.append(samples)
         self._held_samples += len(samples)
         return await self._in_thread(self._encode_held) if self._worth_a_thread() else b""
@@ -100,6 +102,21 @@ class EncodingQueue:
         if self._call is None:
             self._held.clear()
             self._encoder.close()
+
+    async def _in_turns(self, samples: npt.NDArray[np.float32]) -> bytes:
+        encoder = self._encoder
+        resamples = encoder.sample_rate != encoder.source_rate
+        turn = TURN_MS * encoder.source_rate // 1_000 if resamples else max(len(samples), 1)
+        encoded = [encoder.encode(samples[:turn])]
+        try:
+            for start in range(turn, len(samples), turn):
+                await asyncio.sleep(0)
+                self._refuse_if_closed()
+                encoded.append(encoder.encode(samples[start : start + turn]))
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        return b"".join(encoded)
 
     def _worth_a_thread(self) -> bool:
         head = self._taken_samples * 1_000 < HEAD_MS * self._encoder.source_rate

@@ -88,6 +88,37 @@ async def test_pcm_and_wav_are_encoded_on_the_loop_at_once(audio_format: AudioFo
     assert await queue.finish() == b"wf"
 
 
+async def test_resampling_on_the_loop_gives_others_their_turns() -> None:
+    """Five seconds are 10 ms of work."""
+    samples = tone(5.2, RATE)
+    queue = EncodingQueue(open_encoder(AudioFormat.PCM, source_rate=RATE, sample_rate=48_000))
+    call = asyncio.create_task(queue.encode(samples))
+    turns = 0
+    while not call.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 10
+    whole = open_encoder(AudioFormat.PCM, source_rate=RATE, sample_rate=48_000)
+    assert call.result() == whole.encode(samples)
+    assert await queue.finish() == whole.finish()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+async def test_resampling_that_is_given_up_between_two_turns_ends_the_queue(how: str) -> None:
+    queue = EncodingQueue(open_encoder(AudioFormat.WAV, source_rate=RATE, sample_rate=16_000))
+    call = asyncio.create_task(queue.encode(tone(5, RATE)))
+    await asyncio.sleep(0)
+    if how == "cancelled":
+        call.cancel()
+    else:
+        queue.close()
+    with pytest.raises((asyncio.CancelledError, StreamSynthError)):
+        await call
+    with pytest.raises(StreamSynthError) as refused:
+        await queue.encode(tone(0.1, RATE))
+    assert refused.value.code is ErrorCode.CANCELLED
+
+
 async def test_compressing_codecs_never_run_on_the_loop() -> None:
     gate = Gate(opened=True)
     queue = queue_of(gate)
