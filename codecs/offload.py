@@ -54,7 +54,7 @@ def _retrieve(call: asyncio.Future[Any]) -> None:
 class EncodingQueue:
     """Feeds one encoder, from one coroutine at a time, and owns it.
 
-    pcm and wav are encoded on the loop: at once, or half a second a turn where they are resampled. Other formats go to a
+    pcm and wav are encoded on the loop: at once, or half a second a turn if they are resampled. Other formats go to a
     thread in pieces of at least 60 ms of media: what is shorter waits for more, except in the first 120 ms of a stream,
     where each call counts for the first audio. `lane` None: a lane of its own.
     """
