@@ -150,9 +150,7 @@ def first_sound(
 
 @app.command()
 def ar(
-    folder: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="A talker in CSM layout; without it, tiny-speech.")
-    ] = None,
+    folder: Annotated[Path | None, typer.Option(help="A talker in CSM layout; without it, tiny-speech.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     threads: Annotated[int, typer.Option(min=1, help="Compute threads of every side.")] = 1,
