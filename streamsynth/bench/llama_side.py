@@ -141,18 +141,18 @@ def vllm(folder: str, dtype: str, threads: int) -> Decode:
 
 
 def memory(folder: str, dtype: str, threads: int) -> Decode:
-    """Reads 1 GiB in one sum: the tokens are none, the seconds those of a GB."""
+    """Reads 1 GiB in one product, which is faster than a sum: the tokens are none, the seconds those of a GB."""
     import torch
 
     torch.set_num_threads(threads)
-    array = torch.ones(1 << 28)
+    matrix, vector = torch.ones(1 << 14, 1 << 14), torch.ones(1 << 14)
 
     def decode(count: int) -> tuple[list[int], float, float]:
         watch = _Watch()
         watch.token()
-        array.sum()
+        torch.mv(matrix, vector)
         wall_s, cpu_s = watch.stop()
-        return [], wall_s * 1e9 / array.nbytes, cpu_s * 1e9 / array.nbytes
+        return [], wall_s * 1e9 / matrix.nbytes, cpu_s * 1e9 / matrix.nbytes
 
     return decode
 
