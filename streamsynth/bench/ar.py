@@ -67,16 +67,17 @@ def bench_ar(load: ArLoad) -> list[Report]:
         max_positions=load.context + load.frames,
         kv_cache_memory_bytes=_pages_bytes(talker.config, talker.projector.weight.dtype, load),
     )
-    sides: dict[str, Side] = {
-        name: _own_side(talker, replace(sizes, float8=name == FLOAT8), load)
-        for name in (OURS, *([FLOAT8] if load.float8 else []))
-    }
+    own = _own_side(talker, sizes, load)
+    sides: dict[str, Side] = {OURS: own}
+    if load.float8:
+        sides[FLOAT8] = _own_side(talker, replace(sizes, float8=True), load)
     notes.append(_memory_note(load.device))
     counts = dict.fromkeys(sides, load.streams) | {THEIRS: load.theirs, COMPILED: (1,) if load.compiled else ()}
     sides |= {name: _their_side(load, compiled=name == COMPILED) for name in (THEIRS, COMPILED) if counts[name]}
     vocabulary = talker.config.text_vocab_size
     found = _measure(sides, counts, vocabulary, load)
     notes += _agreement(found) if load.temperature == 0 else []
+    notes.append(_cancel_note(own, vocabulary, load))
     rows = list(_rows(found, load))
     settings = {field: str(getattr(load, field)) for field in ("device", "dtype", "threads", "context", "frames")}
     report = Report("ar", rows, [_panel(rows, load.streams)], notes, settings | {"folder": load.folder.name})
@@ -193,6 +194,13 @@ def _agreement(found: Mapping[tuple[str, int], list[Generated]]) -> Iterator[str
         same = (made[0].frames == theirs[0].frames).all(2).all(0)
         count = int(same.long().cumprod(0).sum())
         yield f"{name} and transformers, {streams} streams: the first {count} of {len(same)} frames are equal"
+
+
+def _cancel_note(side: StreamSynthSide, vocabulary: int, load: ArLoad) -> str:
+    """Each after another number of steps of one stream."""
+    (prompt,) = prompts(vocabulary, 1, load.context)
+    idle = [1000 * side.cancel(prompt, steps) for steps in range(2, load.frames + 1)]
+    return f"{len(idle)} cancels: the device idle after p50 {quantile(idle, 0.5):.2f} ms, at most {max(idle):.2f} ms"
 
 
 def _memory_note(device: str) -> str:

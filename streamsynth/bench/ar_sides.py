@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from streamsynth.engine.planner import Plan
 from streamsynth.engine.runner import Drawing, FrameGang
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.models.csm.loop import PAGE_SIZE, Loop
@@ -67,6 +68,21 @@ class StreamSynthSide:
         for gang in gangs:
             self._loop.planner.release(gang)
         return Generated(torch.stack([torch.stack(drawn[gang]) for gang in gangs]), first_s, rest_s)
+
+    def cancel(self, prompt: Tensor, steps: int) -> float:
+        """Give up a stream after so many steps; returns the seconds from then until the device has nothing to do."""
+        gang = self._gang(prompt, 0)
+        rows = dict.fromkeys(gang.rows, gang)
+        for _ in range(steps):
+            self._loop.runner.step(self._loop.planner.plan([gang]), rows)
+        began = time.perf_counter()
+        self._loop.planner.release(gang)
+        if self._loop.memory.keys.is_cuda:
+            torch.cuda.synchronize()
+        idle_s = time.perf_counter() - began
+        while self._loop.runner.busy:
+            self._loop.runner.step(Plan([], []), {})
+        return idle_s
 
     def _gang(self, prompt: Tensor, number: int) -> FrameGang:
         sampling = SamplingParams(seed=number, **self._sampling)

@@ -352,3 +352,19 @@ def test_aborts_at_random_points_leave_every_page_free(model: CsmTalker, fast: b
         stream.close()
     counters = talker.counters()
     assert (counters["live"], counters["free_pages"]) == (0, 39)
+
+
+@pytest.mark.parametrize(("fast", "most"), [(False, 0), (True, 1)])
+def test_of_what_is_cancelled_only_the_frame_under_way_is_still_drawn(model: CsmTalker, fast: bool, most: int) -> None:
+    """Design section 2: at most the step in flight and one launched ahead, whose frames nobody gets."""
+    talker = engine(model, fast=fast)
+    other = speak(talker, "z", max_frames=200)
+    for steps in range(1, 12):
+        cancelled = speak(talker, "abc", max_frames=50)
+        for _ in range(steps):
+            talker.step([other, cancelled])
+        before = talker.counters()["late_frames"]
+        cancelled.close()
+        for _ in range(3):
+            assert all(stream is other for stream, _ in talker.step([other]).made)
+        assert talker.counters()["late_frames"] - before <= most
