@@ -51,9 +51,8 @@ class WanVae(nn.Module):
     def decode(self, latents: Tensor, states: Sequence[StreamState]) -> Tensor:
         """As `StreamingDecoder.decode`."""
         check_batch(latents, states, channels=self.config.z_dim, multiple=1)
-        latents = latents.to(memory_format=torch.channels_last_3d)
         mean, std = self._mean_and_std(latents)
-        x = torch.addcmul(mean, latents, std)
+        x = torch.addcmul(mean, latents, std).contiguous(memory_format=torch.channels_last_3d)
         memory, made, start = join(states), [], 0
         for count in self._passes(x.shape[2], begun=states[0].units > 0):
             step = Step(memory, first=states[0].units + start == 0)

@@ -38,7 +38,9 @@ class CausalConv(nn.Module):
     def nothing(self, x: Tensor) -> Tensor:
         """What is before a stream's start."""
         rows, channels, _, height, width = x.shape
-        return x.new_zeros(rows, channels, self.past, height, width)
+        shape = (rows, channels, self.past, height, width)
+        # Channels last like the rest: joined with another order, everything after would lose it.
+        return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last_3d).zero_()
 
 
 class ChannelNorm(nn.Module):
@@ -104,8 +106,8 @@ class Upsample(nn.Module):
             # The reference does not show the first frame to this convolution: the second sees zeros before it.
             step.keep(self.time_conv.index, self.time_conv.nothing(x))
         elif self.time_conv is not None:
-            pair = self.time_conv(x, step).unflatten(1, (2, -1))
-            x = pair.permute(0, 2, 3, 1, 4, 5).flatten(2, 3)
+            pair = self.time_conv(x, step).movedim(1, -1).unflatten(-1, (2, -1))
+            x = pair.permute(0, 1, 4, 2, 3, 5).flatten(1, 2).movedim(-1, 1)
         return _each_frame(x, self._enlarge)
 
     def _enlarge(self, frames: Tensor) -> Tensor:
