@@ -1,4 +1,4 @@
-"""StreamSynth: speech that leaves the server while it is still being made.
+"""StreamSynth: speech and video that leave the server while they are still being made.
 
 The public names load on first use, so that `import streamsynth` costs nothing.
 """
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from streamsynth.blocking import Audio, say
     from streamsynth.errors import ErrorCode, StreamSynthError
     from streamsynth.speech import AudioChunk
+    from streamsynth.video import VideoChunk
+    from streamsynth.video_session import VideoSession
 
 __all__ = [
     "Audio",
@@ -23,6 +25,8 @@ __all__ = [
     "StreamSynth",
     "StreamSynthError",
     "Utterance",
+    "VideoChunk",
+    "VideoSession",
     "say",
 ]
 
@@ -35,6 +39,8 @@ _HOMES = {
     "StreamSynth": "streamsynth.api",
     "StreamSynthError": "streamsynth.errors",
     "Utterance": "streamsynth.api",
+    "VideoChunk": "streamsynth.video",
+    "VideoSession": "streamsynth.video_session",
     "say": "streamsynth.blocking",
 }
 

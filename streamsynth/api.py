@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from streamsynth.errors import StreamSynthError
 from streamsynth.session import Chunks, Connection, SpeechSession, Utterance, call_soon
 from streamsynth.speech import AudioChunk, Granularity
+from streamsynth.video_session import VideoSession, VideoSource
 
 if TYPE_CHECKING:
     from streamsynth.config.deployment import Deployment
 
-__all__ = ["Speech", "SpeechSession", "StreamSynth", "Utterance"]
+__all__ = ["Speech", "SpeechSession", "StreamSynth", "Utterance", "VideoSession"]
 
 
 class _Door(Protocol):
@@ -26,16 +27,20 @@ class _Door(Protocol):
 
     def connection(self) -> Connection: ...
 
+    def video(self) -> VideoSource: ...
+
 
 class _LocalDoor:
     """Workers of our own."""
 
     def __init__(self, deployments: Sequence[Deployment]) -> None:
         from streamsynth.local import LocalConnection
+        from streamsynth.local_video import LocalVideo
         from streamsynth.runtime import Runtime
 
         self._runtime = Runtime(deployments)
         self._connect = LocalConnection
+        self._open_video = LocalVideo
 
     async def start(self) -> None:
         await self._runtime.start()
@@ -46,15 +51,20 @@ class _LocalDoor:
     def connection(self) -> Connection:
         return self._connect(self._runtime)
 
+    def video(self) -> VideoSource:
+        return self._open_video(self._runtime)
+
 
 class _RemoteDoor:
     """A server's workers; a socket for each session."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
-        from streamsynth.remote import RemoteConnection, socket_url
+        from streamsynth.remote import RemoteConnection
+        from streamsynth.remote_socket import VIDEO_ROUTE, socket_url
 
         self._connect = RemoteConnection
         self._url = socket_url(url)
+        self._video_url = socket_url(url, VIDEO_ROUTE)
         self._api_key = api_key
 
     async def start(self) -> None:
@@ -66,9 +76,14 @@ class _RemoteDoor:
     def connection(self) -> Connection:
         return self._connect(self._url, self._api_key)
 
+    def video(self) -> VideoSource:
+        from streamsynth.remote_video import RemoteVideo
+
+        return RemoteVideo(self._video_url, self._api_key)
+
 
 class StreamSynth:
-    """Speech from text while it is being made. An async context manager; use it from one event loop.
+    """Speech and video while they are being made. An async context manager; use it from one event loop.
 
     `StreamSynth()` starts the default model in worker processes of its own, `StreamSynth("hibari", "sine")` those
     models, the first being the default; `deploy` names deploy files as `serve` takes them. Entering takes the second or
@@ -100,7 +115,7 @@ class StreamSynth:
 
     def _set_up(self, door: _Door) -> None:
         self._door = door
-        self._sessions: set[SpeechSession] = set()
+        self._sessions: set[SpeechSession | VideoSession] = set()
         self._endings: set[asyncio.Task[None]] = set()
         self._running = False
 
@@ -187,6 +202,35 @@ class StreamSynth:
             **options,
         )
         return Speech(self, session, text)
+
+    def video_session(
+        self,
+        prompt: str,
+        *,
+        model: str | None = None,
+        width: int | None = None,
+        height: int | None = None,
+        num_frames: int | None = None,
+        seed: int | None = None,
+        negative_prompt: str | None = None,
+    ) -> VideoSession:
+        """A video that is made while it is read and steered while it is made, to be entered; None takes the default.
+
+        Without `num_frames` it runs until it is stopped or left. What is refused is refused by entering.
+        """
+        self._check_running()
+        fields = {
+            "model": model,
+            "prompt": prompt,
+            "width": width,
+            "height": height,
+            "num_frames": num_frames,
+            "seed": seed,
+            "negative_prompt": negative_prompt,
+        }
+        session = VideoSession(self._door.video(), fields, self._sessions.discard)
+        self._sessions.add(session)
+        return session
 
     def _check_running(self) -> None:
         if not self._running:

@@ -6,28 +6,23 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 import msgspec
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
 
-from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
+from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.flows import Outcome
 from streamsynth.graph.flow import Status
 from streamsynth.realtime import speech_messages as wire
 from streamsynth.realtime.limits import Limits
-from streamsynth.realtime.settings import is_loopback
-from streamsynth.remote_errors import closed_connection, connection_failed, known_code, refused_handshake
+from streamsynth.remote_errors import closed_connection, connection_failed, known_code
+from streamsynth.remote_socket import CONNECT_TIMEOUT_S, KEEP_ALIVE_S, connect_socket
 from streamsynth.remote_utterance import RemoteUtterance
 
-ROUTE = "/v1/audio/speech/stream"
 MAX_UNREAD_NS = 5_000_000_000
 """The socket is not read while this much speech is unread, so that the server stops making more."""
 
-CONNECT_TIMEOUT_S = 10.0
-CLOSE_TIMEOUT_S = 1.0
-KEEP_ALIVE_S = 20.0
 DEAD_PEER_S = 40.0
 
 _MESSAGE_CHARACTERS = 16 * 1024  # at most 96 KiB as JSON; a server takes messages up to 128 KiB
@@ -36,16 +31,6 @@ _FIELDS = {"response_format": "pcm", "stream_audio": True, "ack": True}
 
 _decoders = {name: msgspec.json.Decoder(kind) for name, kind in wire.SERVER_MESSAGES.items()}
 _envelope = msgspec.json.Decoder(dict[str, object])
-
-
-def socket_url(url: str) -> str:
-    """The speech route of the server at an http(s) or ws(s) URL; raises INVALID_VALUE."""
-    parts = urlsplit(url)
-    scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
-    if scheme is None or not parts.hostname:
-        raise invalid_value("url", url, "the address of a server, such as http://127.0.0.1:8000")
-    path = parts.path.rstrip("/").removesuffix("/v1")
-    return f"{scheme}://{parts.netloc}{path}{ROUTE}"
 
 
 class RemoteConnection:
@@ -86,7 +71,7 @@ class RemoteConnection:
 
     async def open(self, fields: Mapping[str, object]) -> None:
         try:
-            self._socket = await self._connect()
+            self._socket = await connect_socket(self._url, self._api_key)
             self._heard_s = asyncio.get_running_loop().time()
             self._tasks = [
                 asyncio.create_task(self._read(self._socket)),
@@ -170,24 +155,6 @@ class RemoteConnection:
         self._changed.set()
 
     # The socket
-
-    async def _connect(self) -> ClientConnection:
-        headers = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else None
-        local = is_loopback(urlsplit(self._url).hostname or "")
-        try:
-            return await connect(
-                self._url,
-                additional_headers=headers,
-                compression=None,
-                open_timeout=CONNECT_TIMEOUT_S,
-                close_timeout=CLOSE_TIMEOUT_S,
-                ping_interval=None,  # pongs are not read while we pause: `_keep_alive` knows when
-                proxy=None if local else True,
-            )
-        except InvalidStatus as refusal:
-            raise refused_handshake(refusal) from None
-        except (OSError, InvalidHandshake, InvalidURI) as error:
-            raise connection_failed(f"no connection to {self._url}: {error}") from error
 
     async def _read(self, socket: ClientConnection) -> None:
         try:

@@ -19,7 +19,7 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from streamsynth.remote import socket_url
+from streamsynth.remote_socket import socket_url
 from streamsynth.testing.viewer import Viewer
 
 _CONFIG: Mapping[str, object] = {"response_format": "pcm", "stream_audio": True}

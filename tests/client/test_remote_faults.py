@@ -12,7 +12,7 @@ import pytest
 from scripted_server import Scripted, scripted_server
 from websockets.asyncio.server import serve
 
-from streamsynth import ErrorCode, StreamSynth, StreamSynthError, remote
+from streamsynth import ErrorCode, StreamSynth, StreamSynthError, remote, remote_socket
 from streamsynth.graph.flow import Status
 from streamsynth.testing.faults import FaultyLink
 from streamsynth.testing.server_process import ServerProcess
@@ -226,7 +226,7 @@ def test_an_address_that_cannot_be_is_refused_at_once(url: str) -> None:
     ],
 )
 def test_the_address_of_a_server_leads_to_its_speech_route(url: str, expected: str) -> None:
-    assert remote.socket_url(url) == expected
+    assert remote_socket.socket_url(url) == expected
 
 
 async def test_a_long_text_arrives_whole_in_messages_that_a_server_takes() -> None:

@@ -1,0 +1,48 @@
+"""Connecting to a StreamSynth server."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
+
+from streamsynth.errors import invalid_value
+from streamsynth.realtime.settings import is_loopback
+from streamsynth.remote_errors import connection_failed, refused_handshake
+
+SPEECH_ROUTE = "/v1/audio/speech/stream"
+VIDEO_ROUTE = "/v1/realtime/video"
+CONNECT_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 1.0
+KEEP_ALIVE_S = 20.0
+
+
+def socket_url(url: str, route: str = SPEECH_ROUTE) -> str:
+    """The route of the server at an http(s) or ws(s) URL; raises INVALID_VALUE."""
+    parts = urlsplit(url)
+    scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
+    if scheme is None or not parts.hostname:
+        raise invalid_value("url", url, "the address of a server, such as http://127.0.0.1:8000")
+    path = parts.path.rstrip("/").removesuffix("/v1")
+    return f"{scheme}://{parts.netloc}{path}{route}"
+
+
+async def connect_socket(url: str, api_key: str | None) -> ClientConnection:
+    """`url` is a route's own, as `socket_url` gives it. Raises StreamSynthError."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else None
+    local = is_loopback(urlsplit(url).hostname or "")
+    try:
+        return await connect(
+            url,
+            additional_headers=headers,
+            compression=None,
+            open_timeout=CONNECT_TIMEOUT_S,
+            close_timeout=CLOSE_TIMEOUT_S,
+            ping_interval=None,  # pongs are not read while we pause: who reads knows when
+            proxy=None if local else True,
+        )
+    except InvalidStatus as refusal:
+        raise refused_handshake(refusal) from None
+    except (OSError, InvalidHandshake, InvalidURI) as error:
+        raise connection_failed(f"no connection to {url}: {error}") from error
