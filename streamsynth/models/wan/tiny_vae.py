@@ -147,7 +147,10 @@ class TinyDecoder(nn.Module):
         self.patch_size = config.patch_size
 
     def forward(self, latents: Tensor, step: Step) -> Tensor:
-        """(rows, channels, time, height, width) to pictures (rows, 3, time, height, width) from 0 to 1."""
+        """(rows, channels, time, height, width) to pictures (rows, 3, time, height, width), from 0 to 1 but for errors.
+
+        They are not clipped here: that would hide from training what is wrong beyond it.
+        """
         # Latents far out are pulled in: these weights never saw any.
         near = torch.tanh(latents.permute(0, 2, 3, 4, 1).contiguous() / 3.0) * 3.0
         x = F.relu_(_convolved(self.conv_in, near))
@@ -156,7 +159,7 @@ class TinyDecoder(nn.Module):
         for block in self.blocks:
             x = block(x, step)
         pixels = _convolved(self.conv_out, F.relu_(x)).permute(0, 1, 4, 2, 3)
-        return F.pixel_shuffle(pixels, self.patch_size).clamp_(0.0, 1.0).transpose(1, 2)
+        return F.pixel_shuffle(pixels, self.patch_size).transpose(1, 2)
 
 
 class TinyEncoder(nn.Module):
@@ -215,7 +218,7 @@ class TinyVae(nn.Module):
         for state in states:
             state.units, state.size = state.units + count, (latents.shape[3], latents.shape[4])
         surplus = layout.pictures - layout.first_pictures if first else 0
-        return pictures[:, :, surplus:].mul(2.0).sub_(1.0)
+        return pictures[:, :, surplus:].clamp(0.0, 1.0).mul_(2.0).sub_(1.0)
 
     def encode(self, pictures: Tensor, states: Sequence[StreamState]) -> Tensor:
         """As `StreamingEncoder.encode`. A first picture that is a latent frame alone stands for as many like it."""
