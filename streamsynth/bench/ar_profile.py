@@ -33,7 +33,7 @@ def kernel_rows(run: Callable[[], int]) -> Iterator[Row]:
     spent: dict[str, list[float]] = defaultdict(list)
     spans = []
     for event in profiler.events() or ():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
+        if event.device_type.name == "CUDA":
             spans.append((event.time_range.start, event.time_range.end))
             spent[_short(event.name)].append(event.time_range.elapsed_us())
     whole_us = max(end for _, end in spans) - min(start for start, _ in spans)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,7 +44,7 @@ class StreamSynthSide:
     def __init__(self, talker: CsmTalker, loop: Loop, *, temperature: float, top_k: int) -> None:
         self._codebooks = talker.codebooks
         self._loop = loop
-        self._sampling = {"temperature": temperature, "top_k": top_k}
+        self._sampling = SamplingParams(temperature=temperature, top_k=top_k)
         self.steps = 0
 
     def generate(self, prompts: Tensor, frames: int) -> Generated:
@@ -85,7 +85,7 @@ class StreamSynthSide:
         return idle_s
 
     def _gang(self, prompt: Tensor, number: int) -> FrameGang:
-        sampling = SamplingParams(seed=number, **self._sampling)
+        sampling = replace(self._sampling, seed=number)
         text = torch.cat((prompt[:, None], torch.full((len(prompt), self._codebooks), ABSENT)), 1)
         return FrameGang.of([text], Drawing(first=sampling, rest=sampling), PAGE_SIZE)
 
@@ -99,8 +99,10 @@ class TransformersSide:
         from transformers import CsmForConditionalGeneration
         from transformers.utils import logging
 
-        logging.set_verbosity_error()  # A folder may hold the talker without its codec.
-        model = CsmForConditionalGeneration.from_pretrained(folder, dtype=dtype).to(device).eval()
+        # A folder may hold the talker without its codec: that is said as a warning.
+        logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # transformers leaves it so
+        load: Any = CsmForConditionalGeneration.from_pretrained
+        model = load(folder, dtype=dtype).to(device).eval()
         # Loading leaves one of the two names of these weights at random.
         model.backbone_model.embed_tokens.embed_audio_tokens.weight = model.depth_decoder.model.embed_tokens.weight
         model.codec_model = None
@@ -145,7 +147,7 @@ class _Watch:
     def end(self) -> None: ...
 
 
-def in_turn(sides: dict[str, Callable[[], Generated]], rounds: int) -> dict[str, list[Generated]]:
+def in_turn(sides: Mapping[str, Callable[[], Generated]], rounds: int) -> dict[str, list[Generated]]:
     """Each side once a round, so that what else the machine does meets all of them."""
     found: dict[str, list[Generated]] = {name: [] for name in sides}
     for _ in range(rounds):
