@@ -24,6 +24,7 @@ class _Entry(NamedTuple):
 _COMMANDS: Mapping[str, _Entry] = {
     "serve": _Entry("streamsynth.serve_command:app", "Run the server: HTTP, WebSocket and the page in the browser."),
     "speak": _Entry("streamsynth.speak_command:app", "Speak a text: to the speakers, a file or a pipe."),
+    "video": _Entry("streamsynth.video_command:app", "Make a video and steer it: to a file or a pipe."),
     "models": _Entry("streamsynth.config.models:app", "List the models; `models convert` turns a checkpoint into one."),
     "config": _Entry("streamsynth.config.show:app", "Show what every field of a deployment is, and who set it."),
     "doctor": _Entry("streamsynth.doctor:app", "Try out what StreamSynth needs from this machine."),
@@ -48,7 +49,7 @@ def main(args: list[str] | None = None) -> None:
     """Run one command with `args` (default: those of this process) and exit."""
     group = _LazyGroup(
         name="streamsynth",
-        help="Speech that leaves the machine while it is still being made.",
+        help="Speech and video that leave the machine while they are still being made.",
         commands={name: TyperCommand(name, help=entry.help) for name, entry in _COMMANDS.items()},
         no_args_is_help=True,
     )

@@ -245,6 +245,8 @@ class VideoFlow(RequestFlow):
 
     async def receive(self) -> VideoChunk:
         """The next chunk. Raises EndOfEdge after the last one, else what ended the flow. Cancelled, it took nothing."""
+        # An interaction before this call reaches the worker before the credit for another chunk that it returns.
+        await asyncio.sleep(0)
         return self._video(await self._receive())
 
     def _video(self, chunk: Chunk) -> VideoChunk:

@@ -1,0 +1,179 @@
+"""`streamsynth video`: a prompt to a clip, steered at given times while it is made."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
+
+if TYPE_CHECKING:
+    from streamsynth.video_session import VideoSession
+
+app = typer.Typer(add_completion=False)
+
+_UPDATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*s?\s*:\s*(.+)", re.DOTALL)
+_MOST_SECONDS = 3600.0
+_PAYLOAD_BYTES = 1 << 20
+_KEYFRAME_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """From about this second of the video on, its prompt is another."""
+
+    at_s: float
+    prompt: str
+
+
+@app.command()
+def video(
+    prompt: Annotated[str, typer.Argument(help="What to show.")],
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="An .mp4 file; - writes it to standard output, live."),
+    ] = None,
+    update: Annotated[
+        list[str] | None,
+        typer.Option("--update", metavar='"2s: PROMPT"', help="Change the prompt while it runs; may be repeated."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long the video is.")] = 6.0,
+    transition: Annotated[
+        int | None, typer.Option(metavar="CHUNKS", help="Over how many chunks a change goes; 0 is a cut.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    url: Annotated[str | None, typer.Option(help="Use the server there, with the key in STREAMSYNTH_API_KEY.")] = None,
+    width: Annotated[int | None, typer.Option()] = None,
+    height: Annotated[int | None, typer.Option()] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed and prompt give the same video.")] = None,
+) -> None:
+    """Make a video: to a file, or as it is made to a pipe.
+
+    A change takes effect at the next boundary between two of the model's chunks; where that was is said on standard
+    error.
+    """
+    updates = sorted((parse_update(each) for each in update or ()), key=lambda each: each.at_s)
+    if not 0 < seconds <= _MOST_SECONDS:
+        raise invalid_value("--seconds", seconds, f"above 0 and at most {_MOST_SECONDS:g}")
+    if output is None and sys.stdout.isatty():
+        message = "there is nowhere to write: give -o FILE, or pipe the output on"
+        raise StreamSynthError(ErrorCode.MISSING_FIELD, message, param="output")
+    for each in updates:
+        if each.at_s >= seconds:
+            raise invalid_value("--update", each.at_s, f"before the end of the video at {seconds:g} s")
+    clip = _Clip(prompt=prompt, updates=updates, seconds=seconds, transition=transition)
+    try:
+        asyncio.run(_run(clip, output, model, url, {"width": width, "height": height}, seed))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except BrokenPipeError:
+        # Nobody watches any more; nor may the interpreter try to flush at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(141) from None
+    except OSError as error:
+        raise StreamSynthError(ErrorCode.INVALID_VALUE, f"{error.filename or output}: {error.strerror}") from None
+
+
+def parse_update(text: str) -> Update:
+    found = _UPDATE.fullmatch(text)
+    if found is None:
+        raise invalid_value("--update", text, 'a time and a prompt, such as "2s: snow falls"')
+    return Update(float(found[1]), found[2])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Clip:
+    """What was asked for."""
+
+    prompt: str
+    updates: Sequence[Update]
+    seconds: float
+    transition: int | None
+
+
+async def _run(
+    clip: _Clip,
+    output: str | None,
+    model: str | None,
+    url: str | None,
+    size: Mapping[str, int | None],
+    seed: int | None,
+) -> None:
+    from streamsynth.api import StreamSynth
+
+    synth = StreamSynth.connect(url) if url is not None else StreamSynth(model or _default_model())
+    async with synth, synth.video_session(clip.prompt, model=model, seed=seed, **size) as session:
+        with _opened(output) as target:
+            await _write(session, target, clip)
+
+
+def _default_model() -> str:
+    """The first of the models that make video."""
+    from streamsynth.config.registry import find_pipeline, pipelines
+    from streamsynth.video import VideoTraits
+
+    names = (name for name in pipelines() if isinstance(find_pipeline(name).traits, VideoTraits))
+    name = next(names, None)
+    if name is None:
+        raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, "no model here makes video", param="model")
+    return name
+
+
+@contextmanager
+def _opened(output: str | None) -> Iterator[BinaryIO]:
+    if output is None or output == "-":
+        yield sys.stdout.buffer
+    else:
+        with Path(output).open("wb") as file:
+            yield file
+
+
+async def _write(session: VideoSession, target: BinaryIO, clip: _Clip) -> None:
+    """Pictures as they come; leaving the session ends a video that has enough of them."""
+    from streamsynth.codecs import VideoFormat, open_video_encoder
+
+    config = session.config
+    encoder = open_video_encoder(
+        VideoFormat.M4S, width=config.width, height=config.height, fps=config.fps, payload_bytes=_PAYLOAD_BYTES
+    )
+    waiting, asked = deque(clip.updates), dict[str, Update]()
+    wanted, made = max(1, round(clip.seconds * config.fps)), 0
+
+    def put(pictures: npt.NDArray[np.uint8], keyframe: bool) -> None:
+        header = b"" if made else encoder.header()
+        payloads = encoder.encode(pictures, made, keyframe=keyframe)
+        target.write(header + b"".join(payload.data for payload in payloads))
+        target.flush()
+
+    async for chunk in session:
+        for event_id in chunk.report.started:
+            typer.echo(f"{chunk.first_frame / config.fps:.2f} s: {asked[event_id].prompt}", err=True)
+        pictures = chunk.pictures[: wanted - made]
+        if len(pictures):
+            await asyncio.to_thread(put, pictures, made % (_KEYFRAME_S * config.fps) < config.chunk_frames)
+            made += len(pictures)
+        # The chunk after this one is being made already.
+        while waiting and made + config.chunk_frames >= waiting[0].at_s * config.fps:
+            update = waiting.popleft()
+            event_id = f"update-{len(asked)}"
+            asked[event_id] = update
+            session.interact(update.prompt, event_id=event_id, transition_chunks=clip.transition)
+        if made >= wanted:
+            break
+    target.write(encoder.trailer())
+    said = (
+        f"{made} pictures of {config.width}x{config.height} at {config.fps} fps by {config.model}, seed {config.seed}"
+    )
+    typer.echo(said, err=True)

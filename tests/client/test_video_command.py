@@ -1,0 +1,69 @@
+"""`streamsynth video`: a clip in a file or a pipe, steered where it was asked."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import av
+import pytest
+
+from streamsynth.errors import StreamSynthError
+from streamsynth.testing.paint import Painted, read_picture
+from streamsynth.testing.server_process import ServerProcess
+from streamsynth.video_command import Update, parse_update
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "streamsynth", "video", *arguments]
+    return subprocess.run(command, capture_output=True, timeout=60, check=False)
+
+
+def pictures(data: bytes) -> list[Painted]:
+    with av.open(io.BytesIO(data)) as container:
+        return [read_picture(frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
+
+
+def test_a_clip_has_its_length_and_changes_where_it_says(tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    done = run(
+        "red", "-o", str(path), "--model", "paint", "--seconds", "3", "--update", "1.5s: blue", "--transition", "0"
+    )
+    assert done.returncode == 0, done.stderr
+    seen = pictures(path.read_bytes())
+    assert [each.frame for each in seen] == list(range(48))
+    changed = next(each.frame for each in seen if each.prompt_version)
+    assert 1.5 <= changed / 16 < 1.5 + 0.75
+    assert f"{changed / 16:.2f} s: blue".encode() in done.stderr
+
+
+def test_a_server_makes_it_and_it_can_be_piped(shared_serve_process: Callable[..., ServerProcess]) -> None:
+    server = shared_serve_process("--model", "paint")
+    done = run("green", "-o", "-", "--url", server.url, "--seconds", "1", "--width", "128")
+    assert done.returncode == 0, done.stderr
+    assert len(pictures(done.stdout)) == 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--update", "soon: snow"), b"--update"),
+        (("--update", "9s: snow"), b"before the end"),
+        (("--seconds", "0"), b"--seconds"),
+        (("--width", "5"), b"width"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_status_2(arguments: tuple[str, ...], said: bytes) -> None:
+    done = run("red", "-o", "-", "--model", "paint", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr and done.stderr.count(b"\n") == 1
+
+
+def test_an_update_is_a_time_and_a_prompt() -> None:
+    assert parse_update("2s: snow falls: softly") == Update(2.0, "snow falls: softly")
+    assert parse_update("0.5:x") == Update(0.5, "x")
+    with pytest.raises(StreamSynthError):
+        parse_update("snow at 2 s")
