@@ -1,9 +1,9 @@
 """`bench wire`: the time from a filled array in one process to its sum in another, one way and one at a time.
 
-Three ways in the same run, in turns of a few transfers: whatever disturbs the machine disturbs all, and no way finds the
-caches full of another's bytes each time. `pipe` is a plain OS pipe into a buffer that is used again; `wire` the frames and shared memory between workers and server, summed where it lies;
-`server` the same through the server's own WorkerConnection on an event loop, which copies the array out before it hands
-it on.
+Three ways in the same run, in turns of a few transfers: whatever disturbs the machine disturbs all, and no way finds
+the caches full of another's bytes each time. `pipe` is a plain OS pipe into a buffer that is used again; `wire` the
+frames and shared memory between workers and server, summed where it lies; `server` the same through the server's own
+WorkerConnection on an event loop, which copies the array out before it hands it on.
 """
 
 from __future__ import annotations
