@@ -65,7 +65,7 @@ class Joiner:
         if not self._shapes:
             return samples
         end = samples[-self.block :]
-        return np.concatenate((samples[: len(samples) - len(end)], end * self._ramp[::-1][-len(end) :]))
+        return np.concatenate((samples[: len(samples) - len(end)], end * self._ramp[: len(end)][::-1]))
 
     def _from_start(self, samples: Float) -> Float:
         head = np.concatenate((self._head, samples))
