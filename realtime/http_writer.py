@@ -77,6 +77,7 @@ class AudioWriter:
         """Put the limit off whenever the client has taken something: then it is slow, not stalled."""
         loop = asyncio.get_running_loop()
         taken = self._taken_bytes()
+        timer: asyncio.TimerHandle
 
         def look() -> None:
             nonlocal taken, timer
