@@ -43,7 +43,7 @@ def ours() -> Speech:
 
 async def tiny_speech() -> list[tuple[str, npt.NDArray[np.float32]]]:
     """Through both workers, three sentences at a time."""
-    runtime = Runtime(plan(["tiny-speech"]))
+    runtime = Runtime(plan(["tiny-speech"], sets=["talker.queue_timeout_s=300", "codec.queue_timeout_s=300"]))
     await runtime.start()
     speech = []
     try:

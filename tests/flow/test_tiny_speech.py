@@ -25,7 +25,9 @@ TEXT = "The quick brown fox jumps over the lazy dog."
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def runtime() -> AsyncIterator[Runtime]:
-    started = Runtime(plan(["tiny-speech"]))
+    # However crowded the machine: what cannot be spoken in real time waits for its turn, and is not refused.
+    waits = [f"{stage}.queue_timeout_s=300" for stage in ("talker", "codec")]
+    started = Runtime(plan(["tiny-speech"], sets=waits))
     await started.start()
     yield started
     await started.stop()
