@@ -80,9 +80,7 @@ def clean_batch(clips: int, generator: torch.Generator) -> JudgeBatch:
     drawn = [torch.randint(0, size, (clips, 1), generator=generator, device=device) for size in _SIZES]
     labels = torch.stack(drawn, -1)
     tracks = simulate(one_hot_targets(labels.expand(-1, 8 + WINDOW, -1)), generator)
-    return JudgeBatch(
-        render(tracks.frames(slice(8, 8 + WINDOW, EVERY)), 256 if device.type == "cuda" else 16), labels[:, 0]
-    )
+    return JudgeBatch(render(tracks.frames(slice(8, 8 + WINDOW, EVERY))), labels[:, 0])
 
 
 def augmented(batch: JudgeBatch) -> JudgeBatch:

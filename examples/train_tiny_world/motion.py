@@ -42,6 +42,9 @@ class Tracks:
     character: Tensor
     """(clips, 8), from 0 to 1: what makes one meadow differ from the next."""
 
+    def clips(self, chosen: slice) -> Tracks:
+        return Tracks(**{part.name: getattr(self, part.name)[chosen] for part in fields(self)})
+
     def frames(self, chosen: slice) -> Tracks:
         kept = {part.name: getattr(self, part.name)[:, chosen] for part in fields(self) if part.name != "character"}
         return Tracks(character=self.character, **kept)

@@ -1,0 +1,215 @@
+"""Every step of the tiny-world recipe: what chunks see in training is what they see when they come in turn."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from train_tiny_world.attributes import ATTRIBUTES
+from train_tiny_world.autoencoder_training import AutoencoderSettings, AutoencoderTraining, normalise_latents
+from train_tiny_world.checkpoints import load_networks, save_networks
+from train_tiny_world.chunked_attention import SlidingAttention, TeacherForcedAttention
+from train_tiny_world.clips import CHUNK_FRAMES, random_script
+from train_tiny_world.few_steps import Distillation, FewStepSettings, step_levels
+from train_tiny_world.flow_training import Context, FlowSettings, FlowTraining, Velocity
+from train_tiny_world.latent_bank import Clips, LatentBank
+from train_tiny_world.networks import (
+    CONTEXT_CHUNKS,
+    decode_latents,
+    encode_pictures,
+    full_sizes,
+    new_text_encoder,
+    new_transformer,
+    toy_sizes,
+)
+from train_tiny_world.prompts import parse
+from train_tiny_world.rollout import World, embed, roll_out, show
+
+from streamsynth.models.wan.attention import BlockCausalAttention
+from streamsynth.models.wan.model import WanTransformer
+from streamsynth.models.wan.rotary import Rotary
+from streamsynth.models.wan.tiny_vae import TinyVae
+
+CPU = torch.device("cpu")
+CHUNKS, SIZE = 4, 4
+
+
+@pytest.fixture
+def transformer() -> WanTransformer:
+    torch.manual_seed(0)
+    model = new_transformer(toy_sizes().transformer)
+    torch.nn.init.normal_(model.head.weight, 0, 0.2)
+    return model
+
+
+def clean_clip(transformer: WanTransformer, clips: int = 2) -> torch.Tensor:
+    return torch.randn(clips, CHUNKS, transformer.config.in_channels, CHUNK_FRAMES, SIZE, SIZE)
+
+
+def context_of(transformer: WanTransformer, clean: torch.Tensor) -> Context:
+    clips = len(clean)
+    text = torch.randn(clips, 1, CHUNKS, 5, transformer.config.text_dim).expand(-1, 2, -1, -1, -1)
+    zeros = torch.zeros(clips, CHUNKS)
+    return Context(clean, levels=zeros, text=text, read=zeros, counts=zeros + 1)
+
+
+@torch.no_grad()
+def test_a_noisy_chunk_sees_in_training_what_it_sees_when_chunks_come_in_turn(transformer: WanTransformer) -> None:
+    clean = clean_clip(transformer)
+    noisy, context = torch.randn_like(clean), context_of(transformer, clean)
+    levels = torch.rand(len(clean), CHUNKS)
+    together = Velocity(transformer, CHUNKS, SIZE, CPU, compiled=False)(context, noisy, levels)
+    attention = SlidingAttention(transformer.config.num_layers, CONTEXT_CHUNKS)
+    for chunk in range(CHUNKS):
+        positions = torch.arange(CHUNK_FRAMES)[None] + chunk * CHUNK_FRAMES
+        rotary = transformer.rotary(positions, SIZE, SIZE)
+        prompt = transformer.prompt_context(context.text[:, 1, chunk])
+        told = levels[:, chunk, None] * 1000
+        alone = transformer(noisy[:, chunk], told, prompt, rotary, attention)
+        torch.testing.assert_close(alone, together[:, chunk], atol=1e-5, rtol=1e-4)
+        attention.committing = True
+        transformer(clean[:, chunk], torch.zeros_like(told), prompt, rotary, attention)
+        attention.committing = False
+
+
+@torch.no_grad()
+def test_the_clean_chunks_of_training_are_the_package_s_block_causal_window() -> None:
+    heads, dim, tokens = 2, 8, CHUNK_FRAMES * 3
+    q, k, v = torch.randn(3, 2 * CHUNKS, tokens, heads, dim).unbind(0)
+    still = Rotary(torch.ones(1, 1, 1, dim // 2, dtype=torch.complex64))
+    rows = TeacherForcedAttention(chunks=CHUNKS, context=CONTEXT_CHUNKS).attend(0, q, k, v, still)[:CHUNKS]
+    whole = BlockCausalAttention(
+        frames=CHUNKS * CHUNK_FRAMES,
+        frame_tokens=3,
+        chunk_frames=CHUNK_FRAMES,
+        window_frames=(CONTEXT_CHUNKS + 1) * CHUNK_FRAMES,
+    )
+    clean = (each[:CHUNKS].flatten(0, 1)[None] for each in (q, k, v))
+    torch.testing.assert_close(rows.flatten(0, 1), whole.attend(0, *clean, still)[0])
+
+
+@pytest.fixture
+def bank() -> LatentBank:
+    torch.manual_seed(0)
+    made = LatentBank(TinyVae(toy_sizes().vae), 3, 2, 0, CPU)
+    made.add(2)
+    return made
+
+
+def test_a_bank_keeps_the_newest_clips_with_their_prompts_and_changes(bank: LatentBank) -> None:
+    bank.add(2)
+    clips = bank.draw(5)
+    assert bank.filled == 3
+    assert clips.latents.shape == (5, 2, 12, CHUNK_FRAMES, 16, 16)
+    assert clips.words.tokens.shape[:2] == (5, 2)
+    assert ((clips.weights > 0).float().sum(1) == 2 - clips.switch).all()
+
+
+def test_training_lowers_the_error_and_averages_the_weights(bank: LatentBank) -> None:
+    torch.manual_seed(0)
+    sizes = toy_sizes()
+    transformer, encoder = new_transformer(sizes.transformer), new_text_encoder(sizes.text)
+    settings = FlowSettings(learning_rate=3e-3, warmup_steps=1)
+    training = FlowTraining(transformer, encoder, settings, Velocity(transformer, 2, 16, CPU, compiled=False))
+    clips = bank.draw(2)
+    losses = [float(training.step(clips, 0)) for _ in range(12)]
+    assert losses[-1] < 0.98 * losses[0]
+    before = training.weights[0].clone()
+    training.swap_average()
+    assert not torch.equal(before, training.weights[0])
+    training.swap_average()
+    assert torch.equal(before, training.weights[0])
+
+
+def test_a_chunk_whose_context_knows_of_a_change_to_come_does_not_count(bank: LatentBank) -> None:
+    sizes = toy_sizes()
+    transformer, encoder = new_transformer(sizes.transformer), new_text_encoder(sizes.text)
+    settings = FlowSettings(recached=1, silent=0)
+    training = FlowTraining(transformer, encoder, settings, Velocity(transformer, 2, 16, CPU, compiled=False))
+    drawn = bank.draw(1)
+    clips = Clips(drawn.latents, drawn.words, torch.tensor([[0.0, 1.0]]), torch.tensor([1]))
+    context = training.conditions(clips)
+    assert context.counts.tolist() == [[0, 1]]
+    torch.testing.assert_close(context.text[0, 0, 0], context.text[0, 1, 1])
+
+
+def test_a_student_that_is_its_teacher_already_draws_the_teacher_s_lines(bank: LatentBank) -> None:
+    """With one teacher step for one of the student, and no guidance, there is nothing to learn."""
+    torch.manual_seed(0)
+    sizes = toy_sizes()
+    transformer, encoder = new_transformer(sizes.transformer), new_text_encoder(sizes.text)
+    torch.nn.init.normal_(transformer.head.weight, 0, 0.2)
+    settings = FewStepSettings(teacher_steps=1, guidance=1.0)
+
+    def velocity(model: WanTransformer) -> Velocity:
+        return Velocity(model, 2, 16, CPU, compiled=False)
+
+    distillation = Distillation(transformer, encoder, settings, velocity, 0)
+    assert float(distillation.step(bank.draw(2), 0.5)) < 1e-8
+
+
+def test_the_levels_of_a_few_steps_fall_from_noise_to_nothing() -> None:
+    sigmas = step_levels(3, 3.0).sigmas
+    assert sigmas[0] == 1 and sigmas[-1] == 0 and len(sigmas) == 4
+    assert all(now > then for now, then in pairwise(sigmas))
+
+
+def test_the_autoencoder_learns_and_its_latents_can_be_normalised() -> None:
+    torch.manual_seed(0)
+    vae = TinyVae(toy_sizes().vae)
+    training = AutoencoderTraining(vae, AutoencoderSettings(learning_rate=5e-3, warmup_steps=1))
+    pictures = torch.rand(1, 8, 3, 1, 1).expand(-1, -1, -1, 32, 32).contiguous()
+    losses = [float(training.step(pictures, 0)["fidelity"]) for _ in range(15)]
+    assert losses[-1] < 0.8 * losses[0]
+    with torch.no_grad():
+        before = decode_latents(vae, encode_pictures(vae, pictures))
+        normalise_latents(vae, pictures)
+        latents = encode_pictures(vae, pictures).transpose(1, 2).transpose(0, 1).flatten(1)
+        assert torch.allclose(latents.std(1), torch.ones(12), atol=1e-3)
+        assert (
+            decode_latents(vae, latents.unflatten(1, (1, 2, 4, 4)).transpose(0, 1).transpose(1, 2)).shape
+            == before.shape
+        )
+
+
+def test_a_rollout_is_the_same_for_the_same_seed_and_becomes_pictures(transformer: WanTransformer) -> None:
+    sizes = toy_sizes()
+    world = World(TinyVae(sizes.vae), new_text_encoder(sizes.text), transformer, step_levels(2, 3.0))
+    texts = [embed(world, ["a red ball", "snow"])] * 2
+    first, again, other = (roll_out(world, texts, seed) for seed in (1, 1, 2))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    pictures = show(world, first)
+    assert pictures.shape == (2, 16, 3, 128, 128)
+    assert float(pictures.min()) >= 0 and float(pictures.max()) <= 1
+
+
+def test_published_networks_come_back_in_half_precision(tmp_path: Path) -> None:
+    sizes = toy_sizes()
+    vae, other = TinyVae(sizes.vae), TinyVae(sizes.vae)
+    save_networks(tmp_path, {"vae": vae}, name="world")
+    assert load_networks(tmp_path, {"vae": other}, name="world")
+    for mine, theirs in zip(vae.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine.half().float(), theirs)
+    assert not load_networks(tmp_path / "none", {"vae": other}, name="world")
+
+
+def test_all_networks_together_take_less_than_40_megabytes_in_half_precision() -> None:
+    sizes = full_sizes()
+    with torch.device("meta"):
+        networks = (TinyVae(sizes.vae), new_text_encoder(sizes.text), new_transformer(sizes.transformer))
+    assert sum(2 * weight.numel() for network in networks for weight in network.parameters()) < 40e6
+
+
+def test_scripts_say_at_least_what_changes() -> None:
+    rng = random.Random(0)
+    for _ in range(300):
+        script = random_script(5, rng)
+        first, second = script.scenes
+        changed = {name for name in ATTRIBUTES if getattr(first, name) != getattr(second, name)}
+        said = parse(script.prompts[1]).values
+        assert changed <= said.keys()
+        assert all(getattr(second, name) == value for name, value in said.items())
+        assert script.weights[0] == 0 and (not changed or script.weights[-1] > 0)
