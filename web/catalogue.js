@@ -12,10 +12,20 @@ export class CatalogueError extends Error {
 export async function loadModels(key) {
   const { limits, models } = await get("/v1/limits", key);
   return {
-    models: Object.entries(models).map(([id, traits]) => ({ id, ...traits })),
+    models: ofKind(models, "speech"),
     textCharacters: limits.text_characters,
   };
 }
+
+/** `[{id, sizes: [{width, height}], fps, chunk_frames, interactions, default_transition_chunks}]`, the default first. */
+export async function loadVideoModels(key) {
+  return ofKind((await get("/v1/limits", key)).models, "video");
+}
+
+const ofKind = (models, kind) =>
+  Object.entries(models)
+    .filter(([, traits]) => traits.kind === kind)
+    .map(([id, traits]) => ({ id, ...traits }));
 
 /** The model's own voices `[{id, name, languages}]`, without the names that other systems use for them. */
 export async function loadVoices(model, key) {

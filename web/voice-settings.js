@@ -32,6 +32,10 @@ export class VoiceSettings {
     try {
       const { models, textCharacters } = await loadModels(key);
       this.#models = models;
+      if (!models.length) {
+        this.#onError({ code: "no_speech" });
+        return null;
+      }
       this.#elements.model.replaceChildren(...models.map(({ id }) => new Option(id, id)));
       this.#elements.modelField.hidden = models.length < 2;
       await this.#showModel();

@@ -14,6 +14,9 @@ const SENTENCES = {
   start_failed: "The voice could not be started.",
   unsupported_language: "This voice cannot speak that language.",
   text_too_long: "The text is too long.",
+  no_speech: "No model of this server speaks: it makes video.",
+  interaction_failed: "The model cannot do that.",
+  interaction_queue_full: "Too many changes wait.",
 };
 
 const FIELDS = {

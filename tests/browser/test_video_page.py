@@ -1,0 +1,85 @@
+"""The video page as a person uses it: start, watch, steer, stop, keep."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import av
+import pytest
+from opening import OpenPage, StartServer
+from playwright.sync_api import Page, expect
+
+from streamsynth.testing.paint import COLOURS, read_picture
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def paint_server(shared_serve_process: StartServer) -> str:
+    return shared_serve_process("--model", "paint").url
+
+
+def shown_colour(page: Page) -> list[int]:
+    """The colour of the picture's lower right corner, as the browser shows it."""
+    colour: list[int] = page.evaluate(
+        """() => {
+            const video = document.getElementById("screen");
+            const canvas = new OffscreenCanvas(video.videoWidth, video.videoHeight);
+            const context = canvas.getContext("2d");
+            context.drawImage(video, 0, 0);
+            return [...context.getImageData(canvas.width - 4, canvas.height - 2, 1, 1).data.slice(0, 3)];
+        }"""
+    )
+    return colour
+
+
+def expect_colour(page: Page, name: str) -> None:
+    assert all(abs(a - b) <= 12 for a, b in zip(shown_colour(page), COLOURS[name], strict=True))
+
+
+def test_two_pages_steer_their_own_picture_while_it_plays(
+    open_page: OpenPage, paint_server: str, tmp_path: Path
+) -> None:
+    """V40: without an underrun, and the clip that is kept is the video that was seen."""
+    red, green = (open_page(f"{paint_server}/video.html") for _ in range(2))
+    for page, prompt in ((red, "a red field"), (green, "a green field")):
+        page.get_by_role("textbox", name="Prompt").fill(prompt)
+        page.get_by_role("button", name="Start").click()
+        page.wait_for_function("() => streamsynth.screen.position > 0.5")
+    expect_colour(red, "red")
+    expect_colour(green, "green")
+
+    red.get_by_label("Change over").fill("0")
+    red.get_by_role("textbox", name="Prompt").fill("a blue field")
+    red.get_by_role("button", name="Steer").click()
+    event = red.get_by_role("listitem")
+    expect(event).to_have_text(
+        re.compile(r"a blue field.*Done.*acknowledged in.*from 0:0\d, picture \d+.*reached by.*seen")
+    )
+    expect_colour(red, "blue")
+    expect_colour(green, "green")
+
+    red.get_by_role("textbox", name="Prompt").fill("{refuse 0}")
+    red.get_by_role("button", name="Steer").click()
+    expect(red.get_by_role("listitem").first).to_contain_text("The model cannot do that")
+    lead_s = red.evaluate("() => streamsynth.screen.lead")
+    assert 0 < lead_s < 3
+
+    red.screenshot(path=tmp_path / "video.png", full_page=True)
+    red.get_by_role("button", name="Stop").click()
+    with red.expect_download() as downloading:
+        red.get_by_role("button", name="Download").click()
+    with av.open(str(downloading.value.path())) as container:
+        pictures = [read_picture(frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
+    assert [each.frame for each in pictures] == list(range(len(pictures)))
+    assert pictures[-1].prompt_version == 1
+    expect(red.get_by_role("button", name="Start")).to_be_visible()
+    expect(green.locator("#link-text")).to_have_text("Running")
+
+
+def test_a_server_that_makes_only_video_says_so_on_the_speech_page(open_page: OpenPage, paint_server: str) -> None:
+    page = open_page(paint_server)
+    expect(page.get_by_role("alert").first).to_contain_text("it makes video")
+    page.get_by_role("link", name="Video").click()
+    expect(page.get_by_role("textbox", name="Prompt")).to_be_visible()
