@@ -85,11 +85,10 @@ def _compare(load: LlamaLoad, dtype: str, threads: int, notes: list[str]) -> lis
     memory = 1 / _least(answers["memory"])["wall_s"]
     rows: list[Row] = []
     for name in sides:
-        setting = {"side": name, "dtype": dtype, "threads": threads}
-        if name == "memory":
-            rows.append(setting | dict.fromkeys(_SPEEDS) | {"GB/s": memory})
-        else:
-            rows.append(setting | _speeds(answers[name], answers.get("vllm"), load.tokens, gigabytes, memory))
+        speeds: dict[str, float | None] = dict.fromkeys(_SPEEDS) | {"GB/s": memory}
+        if name != "memory":
+            speeds = _speeds(answers[name], answers.get("vllm"), load.tokens, gigabytes, memory)
+        rows.append({"side": name, "dtype": dtype, "threads": threads, **speeds})
     return rows
 
 

@@ -84,7 +84,8 @@ def transformers(folder: str, dtype: str, threads: int) -> Decode:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     torch.set_num_threads(threads)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+    model.eval()
     ids = AutoTokenizer.from_pretrained(folder)(PROMPT, return_tensors="pt").input_ids
 
     class Streamer:

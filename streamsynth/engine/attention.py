@@ -195,8 +195,8 @@ class PagedAttention:
         if self._decoding:
             # The query heads that share a key head look alike to it: several queries of one head.
             (group,) = self._groups
-            grouped = q.view(len(q), k.shape[1], -1, q.shape[2])
-            return group.attend(self._memory, layer, grouped, grouped=False).reshape(q.shape)
+            alike = q.view(len(q), k.shape[1], -1, q.shape[2])
+            return group.attend(self._memory, layer, alike, grouped=False).reshape(q.shape)
         grouped = q.shape[1] != k.shape[1]
         parts = []
         start = 0
