@@ -13,11 +13,13 @@ import numpy.typing as npt
 from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 
 from streamsynth.codecs import mp4_boxes
+from streamsynth.codecs.aac_track import AacTrack
 from streamsynth.codecs.h264 import H264Encoder
 from streamsynth.codecs.mp4_boxes import Run, Sample, VideoTrack
 from streamsynth.errors import ErrorCode, StreamSynthError
 
 Pictures = npt.NDArray[np.uint8]
+Sound = npt.NDArray[np.float32]
 T = TypeVar("T")
 
 TICKS = 1000
@@ -52,7 +54,7 @@ class Carrier(Protocol):
     def header(self) -> bytes:
         """What precedes the first payload; empty where nothing does."""
 
-    def encode(self, pictures: Pictures, first_frame: int, *, keyframe: bool) -> list[Payload]: ...
+    def encode(self, pictures: Pictures, first_frame: int, *, keyframe: bool, sound: Sound | None) -> list[Payload]: ...
 
     def trailer(self) -> bytes:
         """What follows the last payload; empty where nothing does."""
@@ -85,8 +87,13 @@ class VideoEncoder:
     def header(self) -> bytes:
         return self._guarded(lambda: self._opened().header())
 
-    def encode(self, pictures: Pictures, first_frame: int, *, keyframe: bool) -> list[Payload]:
+    def encode(
+        self, pictures: Pictures, first_frame: int, *, keyframe: bool, sound: Sound | None = None
+    ) -> list[Payload]:
         """Payloads for pictures (n, height, width, 3); a keyframe makes the first of them decodable by itself.
+
+        `sound` is what is heard with them (m4s opened with a `sample_rate`): contiguous over all calls, whatever
+        becomes of the pictures.
 
         Pictures between the last call's and `first_frame` were dropped: the first one is then shown from where those
         would have been, so that the stream has no hole. Raises StreamSynthError(ENCODER_FAILED).
@@ -95,7 +102,7 @@ class VideoEncoder:
         def encode() -> list[Payload]:
             if pictures.shape[1:] != self._shape or pictures.dtype != np.uint8:
                 raise ValueError(f"pictures of {pictures.dtype} {pictures.shape[1:]}; {self._shape} of uint8 are due")
-            return self._opened().encode(pictures, first_frame, keyframe=keyframe)
+            return self._opened().encode(pictures, first_frame, keyframe=keyframe, sound=sound)
 
         return self._guarded(encode)
 
@@ -122,8 +129,10 @@ def open_video_encoder(
     height: int,
     fps: int,
     payload_bytes: int,
+    sample_rate: int | None = None,
 ) -> VideoEncoder:
-    """An encoder whose payloads aim at `payload_bytes` at most: only a single picture may need more.
+    """An encoder whose payloads aim at `payload_bytes` at most: only a single picture may need more. `sample_rate` adds
+    a track of sound to an m4s.
 
     Does not block: the codec itself is opened by the first call. `width` and `height` must be even for m4s.
     """
@@ -131,7 +140,7 @@ def open_video_encoder(
     def open_carrier() -> Carrier:
         match format:
             case VideoFormat.M4S:
-                return _FragmentCarrier(width, height, fps, payload_bytes)
+                return _FragmentCarrier(width, height, fps, payload_bytes, sample_rate)
             case VideoFormat.JPEG:
                 return _JpegCarrier(width, height)
             case VideoFormat.RAW:
@@ -141,19 +150,22 @@ def open_video_encoder(
 
 
 class _FragmentCarrier:
-    def __init__(self, width: int, height: int, fps: int, payload_bytes: int) -> None:
+    def __init__(self, width: int, height: int, fps: int, payload_bytes: int, sample_rate: int | None) -> None:
         self._encoder = H264Encoder(width, height, fps)
         self._track = VideoTrack(width=width, height=height, timescale=fps * TICKS, avcc=self._encoder.avcc)
         self._payload_bytes = payload_bytes
         self._sequence = 0
         self._next_frame = 0
-        self.codec = self._encoder.codec
+        self._sound = AacTrack(sample_rate) if sample_rate is not None else None
+        self._sounded = 0
+        self.codec = self._encoder.codec + (",mp4a.40.2" if self._sound else "")
         self.mime = f'video/mp4; codecs="{self.codec}"'
 
     def header(self) -> bytes:
-        return mp4_boxes.header([self._track])
+        return mp4_boxes.header([self._track, self._sound.track] if self._sound else [self._track])
 
-    def encode(self, pictures: Pictures, first_frame: int, *, keyframe: bool) -> list[Payload]:
+    def encode(self, pictures: Pictures, first_frame: int, *, keyframe: bool, sound: Sound | None) -> list[Payload]:
+        heard = self._sound.encode(sound) if self._sound is not None and sound is not None else []
         payloads: list[Payload] = []
         samples: list[Sample] = []
         start = self._next_frame
@@ -166,16 +178,27 @@ class _FragmentCarrier:
             samples.append(Sample(data, (frame + 1 - self._next_frame) * TICKS, keyframe and offset == 0))
             self._next_frame = frame + 1
         if samples:
-            payloads.append(self._payload(samples, start, self._next_frame - len(samples)))
+            payloads.append(self._payload(samples, start, self._next_frame - len(samples), heard))
         return payloads
 
     def trailer(self) -> bytes:
-        return mp4_boxes.ending()
+        rest = self._sound.finish() if self._sound is not None else []
+        return (self._fragment([self._heard(rest)]) if rest else b"") + mp4_boxes.ending()
 
-    def _payload(self, samples: Sequence[Sample], start: int, first_frame: int) -> Payload:
+    def _payload(
+        self, samples: Sequence[Sample], start: int, first_frame: int, heard: Sequence[Sample] = ()
+    ) -> Payload:
+        runs = [Run(1, start * TICKS, samples), *([self._heard(heard)] if heard else [])]
+        return Payload(self._fragment(runs), len(samples), first_frame)
+
+    def _heard(self, frames: Sequence[Sample]) -> Run:
+        run = Run(2, self._sounded, frames)
+        self._sounded += sum(frame.duration for frame in frames)
+        return run
+
+    def _fragment(self, runs: Sequence[Run]) -> bytes:
         self._sequence += 1
-        data = mp4_boxes.fragment(self._sequence, [Run(1, start * TICKS, samples)])
-        return Payload(data, len(samples), first_frame)
+        return mp4_boxes.fragment(self._sequence, runs)
 
 
 class _JpegCarrier:
@@ -196,7 +219,7 @@ class _JpegCarrier:
     def header(self) -> bytes:
         return b""
 
-    def encode(self, pictures: Pictures, first_frame: int, *, keyframe: bool) -> list[Payload]:
+    def encode(self, pictures: Pictures, first_frame: int, *, keyframe: bool, sound: Sound | None) -> list[Payload]:
         return [Payload(self._picture(each), 1, first_frame + offset) for offset, each in enumerate(pictures)]
 
     def trailer(self) -> bytes:
@@ -219,7 +242,7 @@ class _RawCarrier:
     def header(self) -> bytes:
         return b""
 
-    def encode(self, pictures: Pictures, first_frame: int, *, keyframe: bool) -> list[Payload]:
+    def encode(self, pictures: Pictures, first_frame: int, *, keyframe: bool, sound: Sound | None) -> list[Payload]:
         return [Payload(each.tobytes(), 1, first_frame + offset) for offset, each in enumerate(pictures)]
 
     def trailer(self) -> bytes:

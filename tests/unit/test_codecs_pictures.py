@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
+from fractions import Fraction
 
 import av
 import numpy as np
@@ -13,6 +15,7 @@ from streamsynth.codecs import Payload, VideoEncoder, VideoFormat, open_video_en
 from streamsynth.codecs.pictures import TICKS
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.testing.paint import COLOURS, Painted, paint, read_picture
+from streamsynth.testing.sine import sine
 
 FPS, WIDTH, HEIGHT = 16, 128, 128
 MIB = 1 << 20
@@ -109,3 +112,32 @@ def test_an_encoder_that_fails_says_so() -> None:
     with pytest.raises(StreamSynthError) as failed:
         encoder().encode(np.zeros((1, 7, 7, 3), np.uint8), 0, keyframe=True)
     assert failed.value.code is ErrorCode.ENCODER_FAILED
+
+
+def test_sound_runs_beside_the_pictures_on_one_clock_without_a_seam() -> None:
+    """V34, V35, V37, V38: one encoder, its priming skipped, whatever becomes of pictures; the tone is in its place."""
+    rate, seconds = 24_000, 6
+    stream = open_video_encoder(
+        VideoFormat.M4S, width=WIDTH, height=HEIGHT, fps=FPS, payload_bytes=MIB, sample_rate=rate
+    )
+    assert stream.mime.endswith(',mp4a.40.2"')
+    sent = stream.header()
+    for chunk in range(seconds * FPS // 12):
+        start = chunk * 12 * rate // FPS
+        samples = 12 * rate // FPS
+        # Silence but for a tone that begins with the picture of second 3.
+        heard = sine(start, samples) * (np.arange(start, start + samples) >= 3 * rate)
+        first = 12 * chunk + (6 if chunk == 2 else 0)  # Half of a chunk's pictures are dropped.
+        shown = pictures(first, 12 * chunk + 12 - first)
+        sent += joined(stream.encode(shown, first, keyframe=chunk % 4 == 0, sound=heard.astype(np.float32)))
+        assert [painted.frame for _, _, painted in decoded(sent)][-1] == 12 * chunk + 11
+    sent += stream.trailer()
+    with av.open(io.BytesIO(sent)) as container:
+        frames = list(container.decode(audio=0))
+    times = [frame.pts * frame.time_base for frame in frames]
+    assert all(later - before == Fraction(1024, rate) for before, later in itertools.pairwise(times))
+    samples = np.concatenate([frame.to_ndarray()[0] for frame in frames])
+    began = float(times[0]) + np.flatnonzero(np.abs(samples) > 0.1)[0] / rate
+    assert abs(began - 3.0) < 1 / (2 * FPS)
+    assert len(samples) >= seconds * rate
+    assert np.abs(np.diff(samples)).max() < 0.2  # A click would be a jump: the tone itself moves by 0.06 at most.
