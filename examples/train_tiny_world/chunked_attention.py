@@ -39,15 +39,16 @@ class TeacherForcedAttention:
         self.chunks, self.context = chunks, context
         place = torch.arange(chunks, device=device)[:, None]
         back = torch.arange(context, 0, -1, device=device)
-        self._there = torch.cat([place >= back, torch.ones_like(place, dtype=torch.bool)], 1)
-        """(chunks, context + 1): whether there is such a chunk."""
+        there = torch.cat([place >= back, torch.ones_like(place, dtype=torch.bool)], 1)
+        self._hidden = torch.zeros(there.shape, device=device).masked_fill(~there, -torch.inf)
+        """(chunks, context + 1): what is added to scores; a clip's first chunks have nothing before them."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, rotary: Rotary) -> Tensor:
         tokens = k.shape[1]
         keys, values = self._with_context(rotary.turn(k)), self._with_context(v)
-        seen = self._there.repeat_interleave(tokens, 1)[:, None, None]
-        seen = seen.repeat(len(q) // self.chunks, 1, 1, 1).expand(-1, -1, tokens, -1)
-        return scaled_dot_product(rotary.turn(q), keys, values, seen)
+        hidden = self._hidden.repeat_interleave(tokens, 1).to(q.dtype)[:, None, None]
+        hidden = hidden.repeat(len(q) // self.chunks, 1, 1, 1).expand(-1, q.shape[2], tokens, -1)
+        return scaled_dot_product(rotary.turn(q), keys, values, hidden)
 
     def _with_context(self, rows: Tensor) -> Tensor:
         """(rows, tokens, heads, head_dim) to (rows, (context + 1) * tokens, heads, head_dim)."""

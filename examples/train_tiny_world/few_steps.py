@@ -47,21 +47,33 @@ def step_levels(steps: int, shift: float) -> Schedule:
     return few_step_schedule([round(1000 * (steps - step) / steps) for step in range(steps)], shift)
 
 
+@dataclass(frozen=True)
+class Networks:
+    """Those that take part, of student or teacher."""
+
+    transformer: WanTransformer
+    encoder: TextEncoder
+
+    def copy(self) -> Networks:
+        return Networks(copy.deepcopy(self.transformer), copy.deepcopy(self.encoder))
+
+
 class Distillation:
-    """Trains the student's transformer and text encoder in place; the teacher is a copy of them as they were."""
+    """Trains the student's networks in place."""
 
     def __init__(
         self,
-        transformer: WanTransformer,
-        encoder: TextEncoder,
+        student: Networks,
+        teacher: Networks,
         settings: FewStepSettings,
         new_velocity: Callable[[WanTransformer], Velocity],
         seed: int,
     ) -> None:
         self._settings = settings
-        self._teacher = new_velocity(copy.deepcopy(transformer).requires_grad_(False))
-        self._teacher_encoder = copy.deepcopy(encoder).requires_grad_(False)
-        self.training = FlowTraining(transformer, encoder, settings.flow, new_velocity(transformer))
+        self._teacher = new_velocity(teacher.transformer.requires_grad_(False))
+        self._teacher_encoder = teacher.encoder.requires_grad_(False)
+        velocity = new_velocity(student.transformer)
+        self.training = FlowTraining(student.transformer, student.encoder, settings.flow, velocity)
         self._nothing = words([""], self.training.device)
         self._sigmas = torch.tensor(settings.schedule.sigmas, device=self.training.device)
         self._rng = random.Random(seed)

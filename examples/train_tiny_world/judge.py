@@ -109,7 +109,6 @@ def accuracies(judge: Judge, batch: JudgeBatch) -> dict[str, float]:
 def train_judge(
     judge: Judge,
     batches: Callable[[], JudgeBatch | None],
-    *,
     progress: Callable[[], float],
     learning_rate: float = 2e-3,
 ) -> int:

@@ -24,7 +24,7 @@ from train_tiny_world.autoencoder_training import (
 )
 from train_tiny_world.checkpoints import load_networks, save_networks, save_sizes
 from train_tiny_world.clips import CHUNK_FRAMES, random_script, targets
-from train_tiny_world.few_steps import Distillation, FewStepSettings, step_levels
+from train_tiny_world.few_steps import Distillation, FewStepSettings, Networks, step_levels
 from train_tiny_world.flow_training import FlowSettings, FlowTraining, Velocity
 from train_tiny_world.judge import Judge, JudgeBatch, accuracies, clean_batch, load_judge, save_judge, train_judge
 from train_tiny_world.latent_bank import LatentBank
@@ -51,7 +51,7 @@ class Plan:
     bank: int = 24576
     bank_start: int = 6144
     bank_part: int = 512
-    bank_every: int = 48
+    bank_every: int = 80
     judged_clips: int = 64
     long_seconds: int = 60
     save_every: float = 90
@@ -76,6 +76,7 @@ class Run:
         self.compiled = self.device.type == "cuda" and not arguments.plain
         self.seed: int = arguments.seed
         torch.manual_seed(self.seed)
+        torch.set_float32_matmul_precision("high")
         self.sizes = toy_sizes() if arguments.toy else full_sizes()
         self.vae = TinyVae(self.sizes.vae).to(self.device, memory_format=torch.channels_last)
         self.encoder = new_text_encoder(self.sizes.text).to(self.device)
@@ -93,6 +94,10 @@ class Run:
     @property
     def judge_file(self) -> Path:
         return self.folder / "judge.safetensors"
+
+    @property
+    def teacher_file(self) -> Path:
+        return self.folder / "teacher.pt"
 
     def elapsed(self) -> float:
         return time.monotonic() - self.started
@@ -216,13 +221,20 @@ def flow_stage(run: Run) -> bool:
     training = FlowTraining(run.transformer, run.encoder, FlowSettings(), run.velocity(run.transformer))
     finished = _train_flow(run, "flow", run.plan.flow, training, training)
     if finished:
+        torch.save({name: module.state_dict() for name, module in run.networks.items()}, run.teacher_file)
         _judged(run, "flow, 8 steps", run.world(step_levels(8, FlowSettings().shift)))
         _judged(run, "flow, 3 steps", run.world(FewStepSettings().schedule))
     return finished
 
 
 def few_steps_stage(run: Run) -> bool:
-    distillation = Distillation(run.transformer, run.encoder, FewStepSettings(), run.velocity, run.seed)
+    student = Networks(run.transformer, run.encoder)
+    teacher = student.copy()
+    if run.teacher_file.exists():
+        kept = torch.load(run.teacher_file, map_location=run.device, weights_only=True)
+        teacher.transformer.load_state_dict(kept["transformer"])
+        teacher.encoder.load_state_dict(kept["encoder"])
+    distillation = Distillation(student, teacher, FewStepSettings(), run.velocity, run.seed)
     return _train_flow(run, "few-steps", run.plan.few_steps, distillation, distillation.training)
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from train_tiny_world.attributes import ATTRIBUTES
 from train_tiny_world.autoencoder_training import AutoencoderSettings, AutoencoderTraining, normalise_latents
 from train_tiny_world.checkpoints import load_networks, save_networks
 from train_tiny_world.chunked_attention import SlidingAttention, TeacherForcedAttention
 from train_tiny_world.clips import CHUNK_FRAMES, random_script
-from train_tiny_world.few_steps import Distillation, FewStepSettings, step_levels
+from train_tiny_world.few_steps import Distillation, FewStepSettings, Networks, step_levels
 from train_tiny_world.flow_training import Context, FlowSettings, FlowTraining, Velocity
 from train_tiny_world.latent_bank import Clips, LatentBank
 from train_tiny_world.networks import (
@@ -25,13 +27,17 @@ from train_tiny_world.networks import (
     new_transformer,
     toy_sizes,
 )
+from train_tiny_world.package import package
 from train_tiny_world.prompts import parse
 from train_tiny_world.rollout import World, embed, roll_out, show
 
 from streamsynth.models.wan.attention import BlockCausalAttention
 from streamsynth.models.wan.model import WanTransformer
+from streamsynth.models.wan.prompts import load_prompt_encoder
 from streamsynth.models.wan.rotary import Rotary
-from streamsynth.models.wan.tiny_vae import TinyVae
+from streamsynth.models.wan.tiny_vae import TinyVae, TinyVaeConfig
+from streamsynth.models.wan.tiny_vae_weights import build_tiny_vae
+from streamsynth.models.wan.weights import load_transformer
 
 CPU = torch.device("cpu")
 CHUNKS, SIZE = 4, 4
@@ -147,7 +153,8 @@ def test_a_student_that_is_its_teacher_already_draws_the_teacher_s_lines(bank: L
     def velocity(model: WanTransformer) -> Velocity:
         return Velocity(model, 2, 16, CPU, compiled=False)
 
-    distillation = Distillation(transformer, encoder, settings, velocity, 0)
+    student = Networks(transformer, encoder)
+    distillation = Distillation(student, student.copy(), settings, velocity, 0)
     assert float(distillation.step(bank.draw(2), 0.5)) < 1e-8
 
 
@@ -213,3 +220,25 @@ def test_scripts_say_at_least_what_changes() -> None:
         assert changed <= said.keys()
         assert all(getattr(second, name) == value for name, value in said.items())
         assert script.weights[0] == 0 and (not changed or script.weights[-1] > 0)
+
+
+@torch.no_grad()
+def test_the_packaged_folder_loads_as_any_wan_does_and_makes_the_same(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = toy_sizes()
+    vae, encoder, transformer = TinyVae(sizes.vae), new_text_encoder(sizes.text), new_transformer(sizes.transformer)
+    torch.nn.init.normal_(transformer.head.weight, 0, 0.2)
+    for network in (vae, encoder, transformer):
+        network.half().float()
+    package(vae, encoder, transformer, sizes, tmp_path)
+    loaded = load_transformer(tmp_path / "transformer", dtype=torch.float32)
+    for name, weight in transformer.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], weight), name
+    prompts = load_prompt_encoder(tmp_path / "text_encoder", tmp_path / "tokenizer")
+    embedded = embed(World(vae, encoder, transformer, step_levels(2, 3.0)), ["a red ball", "snow"])
+    made = prompts.encode(["a red ball", "snow"])
+    torch.testing.assert_close(made[:, : embedded.shape[1]], embedded)
+    config = json.loads((tmp_path / "vae" / "config.json").read_text())
+    settings = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
+    assert TinyVaeConfig(**settings) == sizes.vae
+    build_tiny_vae(sizes.vae, load_file(tmp_path / "vae" / "model.safetensors"), "vae")
