@@ -49,9 +49,9 @@ class MediaCost:
         self._seen: dict[int, _Seen] = {}
 
     def add(self, work_s: float, media_s: float, sharers: int = 1) -> bool:
-        """A step over so many took `work_s` and made `media_s` in sum. Returns whether that is the first word on it."""
+        """A step over so many took `work_s` and made `media_s` in sum. Returns whether it is the first word at all."""
+        first = media_s > 0 and not any(seen.media_s for seen in self._seen.values())
         seen = self._seen.setdefault(sharers, _Seen())
-        first = media_s > 0 and not seen.media_s
         seen.work_s += work_s
         seen.media_s += media_s
         return first

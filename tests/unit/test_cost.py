@@ -33,9 +33,15 @@ def test_recent_steps_count_more_and_looking_alone_changes_nothing() -> None:
     assert last.each == pytest.approx(0.3, rel=0.01)
 
 
-def test_the_first_step_over_so_many_is_news() -> None:
+def test_only_the_first_step_that_makes_something_is_news() -> None:
+    """One step over more than before says little: what it says is told with the next look."""
     cost = MediaCost()
-    assert [cost.add(0.01, 0.04 * sharers, sharers) for sharers in (1, 1, 2, 1, 2)] == [True, False, True, False, False]
+    assert [cost.add(0.01, media_s, sharers) for media_s, sharers in ((0.0, 1), (0.04, 1), (0.04, 1), (0.08, 2))] == [
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("steps", [1, 50])
