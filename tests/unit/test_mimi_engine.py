@@ -151,7 +151,7 @@ def test_a_pause_ends_a_passage_and_the_next_one_is_decoded_as_if_it_stood_alone
     assert len(made) == (5 + 2 + 4) * stage.frame_samples
 
 
-@pytest.mark.parametrize(("share", "frames"), [(0.3, 1), (0.7, 2), (0.9, 4), (1.2, 8)])
+@pytest.mark.parametrize(("share", "frames"), [(0.3, 1), (0.55, 3), (0.7, 5), (1.2, 8)])
 def test_the_first_chunk_grows_with_how_long_frames_are_in_coming(
     decoder: MimiDecoder, monkeypatch: pytest.MonkeyPatch, share: float, frames: int
 ) -> None:

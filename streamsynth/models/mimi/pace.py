@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-FIRST_FRAMES = ((0.6, 1), (0.8, 2), (0.95, 4))
+FIRST_FRAMES = ((0.45, 1), (0.6, 3), (0.8, 5))
 """How many frames the first chunk has while frames come at most at such a share of real time. A first chunk that is a
 single frame starves its listener where the second is late."""
 
