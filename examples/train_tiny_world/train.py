@@ -69,7 +69,7 @@ class Run:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.started = time.monotonic()
         self.limit: float = arguments.seconds
-        self.plan: Plan = TOY if arguments.toy else replace(Plan(), **_given(arguments))
+        self.plan: Plan = replace(TOY if arguments.toy else Plan(), **_given(arguments))
         self.folder: Path = arguments.out
         self.publish_to: Path = arguments.publish or arguments.out / "published"
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -77,6 +77,8 @@ class Run:
         self.seed: int = arguments.seed
         torch.manual_seed(self.seed)
         torch.set_float32_matmul_precision("high")
+        # What does not compile on a machine runs as it is: slower, but device time is not lost.
+        torch._dynamo.config.suppress_errors = True
         self.sizes = toy_sizes() if arguments.toy else full_sizes()
         self.vae = TinyVae(self.sizes.vae).to(self.device, memory_format=torch.channels_last)
         self.encoder = new_text_encoder(self.sizes.text).to(self.device)
