@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # No test and no demonstration reaches a model hub.
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help demo serve test test-slow check format bench-smoke test-tools clean
+.PHONY: help demo serve test test-slow check format bench-smoke train-smoke test-tools clean
 .DEFAULT_GOAL := help
 
 help:

@@ -25,9 +25,9 @@ from train_tiny_world.latent_bank import Clips
 
 @dataclass(frozen=True)
 class FewStepSettings:
-    steps: int = 3
+    steps: int = 4
     shift: float = 3.0
-    teacher_steps: int = 4
+    teacher_steps: int = 3
     """Of the teacher, for one of the student."""
     guidance: float = 1.5
     own_context: float = 0.5

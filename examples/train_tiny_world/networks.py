@@ -31,8 +31,8 @@ def full_sizes() -> Sizes:
         vae=TinyVaeConfig(
             latent_channels=12,
             decoder_widths=(128, 64, 32),
+            decoder_blocks=(2, 2, 1),
             encoder_width=64,
-            decoder_blocks=(2, 2, 0),
             encoder_blocks=2,
             growth=(2, 2),
             patch_size=2,

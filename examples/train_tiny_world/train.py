@@ -40,10 +40,10 @@ STAGES = ("judge", "autoencoder", "flow", "few-steps", "report")
 class Plan:
     """Seconds of each stage, all calls together, and sizes of batches."""
 
-    judge: float = 60
-    autoencoder: float = 240
-    flow: float = 720
-    few_steps: float = 270
+    judge: float = 50
+    autoencoder: float = 220
+    flow: float = 660
+    few_steps: float = 240
     judge_clips: int = 96
     picture_clips: int = 24
     clips: int = 64
@@ -225,7 +225,7 @@ def flow_stage(run: Run) -> bool:
     if finished:
         torch.save({name: module.state_dict() for name, module in run.networks.items()}, run.teacher_file)
         _judged(run, "flow, 8 steps", run.world(step_levels(8, FlowSettings().shift)))
-        _judged(run, "flow, 3 steps", run.world(FewStepSettings().schedule))
+        _judged(run, "flow, few steps", run.world(FewStepSettings().schedule))
     return finished
 
 
