@@ -158,7 +158,8 @@ class TinyDecoder(nn.Module):
             x = stage(x, step)
         for block in self.blocks:
             x = block(x, step)
-        pixels = _convolved(self.conv_out, F.relu_(x)).permute(0, 1, 4, 2, 3)
+        # Not in place: in training, the last block still needs what it gave.
+        pixels = _convolved(self.conv_out, F.relu(x)).permute(0, 1, 4, 2, 3)
         return F.pixel_shuffle(pixels, self.patch_size).transpose(1, 2)
 
 
