@@ -3,8 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
-from streamsynth.models.llama.linear import Linear, input_major, order_weights, product
+from streamsynth.models.llama.linear import add_product, input_major, order_weights, packed, product
 from streamsynth.models.llama.modules import RmsNorm, rotate
 
 
@@ -13,15 +14,18 @@ from streamsynth.models.llama.modules import RmsNorm, rotate
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_product_is_that_of_the_exact_numbers(rows: int, bias: bool, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(rows)
-    linear = Linear(48, 80, bias=bias).to(dtype).requires_grad_(False)
+    linear = nn.Linear(48, 80, bias=bias).to(dtype).requires_grad_(False)
     for weight in linear.parameters():
         weight.uniform_(-0.1, 0.1, generator=generator)
     x = torch.randn(rows, 48, generator=generator).to(dtype)
     exact = F.linear(x.double(), linear.weight.double(), linear.bias.double() if bias else None)
     close = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
-    torch.testing.assert_close(linear(x).double(), exact, **close)
     order_weights(linear)
-    torch.testing.assert_close(linear(x).double(), exact, **close)
+    for weight in (linear.weight, packed(linear.weight)):
+        made = product(x, weight, linear.bias)
+        torch.testing.assert_close(made.double(), exact, **close)
+        add_product(made, x, weight, linear.bias)
+        torch.testing.assert_close(made.double(), 2 * exact, **close)
 
 
 def test_the_order_in_memory_changes_no_value() -> None:

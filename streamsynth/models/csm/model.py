@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -12,7 +13,7 @@ from streamsynth.engine.attention import Attention, DenseAttention
 from streamsynth.engine.sampler import SamplingBatch, frame_noise, guide, sample
 from streamsynth.models.csm.config import CsmConfig
 from streamsynth.models.llama.lean import LeanDecoder, lean
-from streamsynth.models.llama.linear import Linear, product
+from streamsynth.models.llama.linear import packed, product
 from streamsynth.models.llama.modules import Decoder
 
 Cache = TypeVar("Cache", bound=DenseAttention)
@@ -37,12 +38,14 @@ class CsmTalker(nn.Module):
         self.text_embedding = _embedding(config.text_vocab_size, width)
         self.code_embedding = _embedding(config.codebooks * config.vocab_size, width)
         self.backbone = Decoder(config.backbone)
-        self.first_head = Linear(width, config.vocab_size, bias=False)
-        self.projector = Linear(width, depth_width, bias=False)
+        self.first_head = nn.Linear(width, config.vocab_size, bias=False)
+        self.projector = nn.Linear(width, depth_width, bias=False)
         self.depth = Decoder(config.depth)
         self.heads = nn.Parameter(torch.empty(config.codebooks - 1, config.vocab_size, depth_width))
         self.register_buffer("projected_codes", torch.empty(0), persistent=False)
         self.register_buffer("offsets", torch.empty(0, dtype=torch.int64), persistent=False)
+        self._heads: Sequence[Tensor] = ()
+        self._projection: Sequence[Tensor] = ()
         self._lean_backbone: LeanDecoder | None = None
         self._lean_depth: LeanDecoder | None = None
 
@@ -65,6 +68,8 @@ class CsmTalker(nn.Module):
         self.backbone.fill_tables()
         self.depth.fill_tables()
         self._lean_backbone, self._lean_depth = lean(self.backbone), lean(self.depth)
+        self._heads = [packed(head) for head in (self.first_head.weight, *self.heads)]
+        self._projection = [packed(self.projector.weight)]
 
     def embed(self, inputs: Tensor) -> Tensor:
         """(tokens, 1 + codebooks) int64 to (tokens, hidden)."""
@@ -115,14 +120,14 @@ class CsmTalker(nn.Module):
         noise = None
         if not (first.greedy and rest.greedy):
             noise = frame_noise(first, rest, position, self.config.codebooks, self.config.vocab_size)
-        codes = [sample(guide(self.first_head(hidden), scale, rows), first, position, 0, noise)]
-        x = torch.stack((self.projector(hidden), self._code(codes[0], 0, rows)), 1).flatten(0, 1)
+        codes = [sample(guide(product(hidden, self._heads[0]), scale, rows), first, position, 0, noise)]
+        x = torch.stack((product(hidden, *self._projection), self._code(codes[0], 0, rows)), 1).flatten(0, 1)
         cache.begin(0, 2)
         for codebook in range(1, self.config.codebooks):
             out = depth(x, cache)
             if codebook == 1:
                 out = out.view(-1, 2, out.shape[-1])[:, 1]
-            logits = guide(product(out, self.heads[codebook - 1]), scale, rows)
+            logits = guide(product(out, self._heads[codebook]), scale, rows)
             codes.append(sample(logits, rest, position, codebook, noise))
             if codebook + 1 < self.config.codebooks:
                 x = self._code(codes[codebook], codebook, rows)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from streamsynth.engine.attention import Attention
-from streamsynth.models.llama.linear import Linear, add_product, product
+from streamsynth.models.llama.linear import add_product, packed, product
 from streamsynth.models.llama.modules import Decoder, Layer, RmsNorm, normalise
 
 
@@ -30,8 +30,8 @@ class _Weights:
     bias: Tensor | None
 
     @classmethod
-    def of(cls, linear: Linear) -> _Weights:
-        return cls(linear.weight, linear.bias)
+    def of(cls, linear: nn.Linear) -> _Weights:
+        return cls(packed(linear.weight), linear.bias)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from streamsynth.engine.attention import Attention, DenseAttention
 from streamsynth.engine.sampler import SamplingBatch, guide, sample
 from streamsynth.models.llama.config import LlamaConfig
 from streamsynth.models.llama.lean import LeanDecoder, lean
-from streamsynth.models.llama.linear import Linear, input_major, order_weights, product
+from streamsynth.models.llama.linear import input_major, order_weights, packed, product
 from streamsynth.models.llama.modules import Decoder
 
 
@@ -20,8 +22,9 @@ class LlamaModel(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.decoder.hidden_size)
         self.decoder = Decoder(config.decoder)
-        self.head = None if config.tied else Linear(config.decoder.hidden_size, config.vocab_size, bias=False)
+        self.head = None if config.tied else nn.Linear(config.decoder.hidden_size, config.vocab_size, bias=False)
         self._lean: LeanDecoder | None = None
+        self._head: Sequence[Tensor] = ()
 
     @property
     def width(self) -> int:
@@ -39,6 +42,7 @@ class LlamaModel(nn.Module):
             self.embedding.weight.data = input_major(self.embedding.weight.data)
         self.decoder.fill_tables()
         self._lean = lean(self.decoder)
+        self._head = (packed(self.embedding.weight if self.head is None else self.head.weight),)
 
     def embed(self, inputs: Tensor) -> Tensor:
         """(tokens, 1) int64 to (tokens, hidden)."""
@@ -49,7 +53,8 @@ class LlamaModel(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(tokens, hidden) to (tokens, vocabulary)."""
-        return product(hidden, self.embedding.weight if self.head is None else self.head.weight)
+        (head,) = self._head
+        return product(hidden, head)
 
     def depth_cache(self, rows: int) -> DenseAttention:
         """An empty one."""

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from streamsynth.engine.attention import Attention
 from streamsynth.models.llama.config import DecoderConfig, RopeScaling
-from streamsynth.models.llama.linear import Linear
 
 
 class RmsNorm(nn.Module):
@@ -70,8 +69,8 @@ class SelfAttention(nn.Module):
         self.layer = layer
         self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
         rows = (config.heads + 2 * config.kv_heads) * config.head_dim
-        self.qkv = Linear(config.hidden_size, rows, bias=config.qkv_bias)
-        self.out = Linear(config.heads * config.head_dim, config.hidden_size, bias=config.output_bias)
+        self.qkv = nn.Linear(config.hidden_size, rows, bias=config.qkv_bias)
+        self.out = nn.Linear(config.heads * config.head_dim, config.hidden_size, bias=config.output_bias)
         self.q_norm = RmsNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else None
         self.k_norm = RmsNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else None
 
@@ -89,8 +88,8 @@ class SelfAttention(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias)
-        self.down = Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+        self.gate_up = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias)
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up(x).chunk(2, dim=-1)
