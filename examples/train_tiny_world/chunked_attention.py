@@ -44,11 +44,12 @@ class TeacherForcedAttention:
         """(chunks, context + 1): what is added to scores; a clip's first chunks have nothing before them."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, rotary: Rotary) -> Tensor:
-        tokens = k.shape[1]
-        keys, values = self._with_context(rotary.turn(k)), self._with_context(v)
-        hidden = self._hidden.repeat_interleave(tokens, 1).to(q.dtype)[:, None, None]
+        tokens, kind = k.shape[1], v.dtype
+        # In mixed precision norms give float32; what is copied for every chunk that sees it is cast before.
+        keys, values = self._with_context(rotary.turn(k).to(kind)), self._with_context(v)
+        hidden = self._hidden.repeat_interleave(tokens, 1).to(kind)[:, None, None]
         hidden = hidden.repeat(len(q) // self.chunks, 1, 1, 1).expand(-1, q.shape[2], tokens, -1)
-        return scaled_dot_product(rotary.turn(q), keys, values, hidden)
+        return scaled_dot_product(rotary.turn(q).to(kind), keys, values, hidden)
 
     def _with_context(self, rows: Tensor) -> Tensor:
         """(rows, tokens, heads, head_dim) to (rows, (context + 1) * tokens, heads, head_dim)."""
