@@ -16,11 +16,12 @@ class Due(Enum):
 
 class SessionClocks:
     """`configured` says whether the first message has come; `busy` whether anything is open, queued or being sent, for
-    so long the session is not quiet.
+    so long the session is not quiet. `first_message` is the name of what has to come first.
     """
 
-    def __init__(self, limits: Limits, now_s: float) -> None:
+    def __init__(self, limits: Limits, first_message: str, now_s: float) -> None:
         self._limits = limits
+        self._first_message = first_message
         self._first_message_s = now_s + limits.first_message_s
         self._expires_s = now_s + limits.session_s
         self._quiet_since_s = now_s
@@ -45,7 +46,7 @@ class SessionClocks:
         if not self.draining and now_s >= self._expires_s:
             return Due.OLD
         if not configured and now_s >= self._first_message_s:
-            text = f"no session.config within {self._limits.first_message_s:g} s"
+            text = f"no {self._first_message} within {self._limits.first_message_s:g} s"
             raise StreamSynthError(ErrorCode.NO_FIRST_MESSAGE, text)
         if configured and not busy and now_s >= self._quiet_since_s + self._limits.idle_s:
             raise StreamSynthError(ErrorCode.IDLE_TIMEOUT, f"no message for {self._limits.idle_s:g} s")

@@ -1,4 +1,4 @@
-"""How a session ends, whatever is spoken on its socket: one close frame with a code and a reason. Pure."""
+"""When and how a session ends, whatever is spoken on its socket: one close frame with a code and a reason. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.messages import Error
+from streamsynth.realtime.session_clocks import Due, SessionClocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,25 +24,70 @@ class End:
 E = TypeVar("E")
 
 
-class EndingSession(ABC, Generic[E]):
+class SocketSession(ABC, Generic[E]):
     """After an `End` effect, or `lost`, every further event is ignored. `E` are the session's own effects."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, first_message: str, now_s: float) -> None:
         self._limits = limits
+        self._clocks = SessionClocks(limits, first_message, now_s)
+        self._drain_reason = ""
         self._effects: list[E | End] = []
         self.ended = False
+
+    @property
+    @abstractmethod
+    def _configured(self) -> bool:
+        """Whether the first message has been accepted."""
+
+    @property
+    @abstractmethod
+    def _busy(self) -> bool:
+        """Whether anything is open, queued or being sent."""
+
+    @abstractmethod
+    def _begin_draining(self) -> None:
+        """Take no new work; end, with 1001 and `_drain_reason`, once nothing runs."""
 
     @abstractmethod
     def _abandon(self) -> None:
         """Drop and stop everything unfinished: the close frame is its terminal event."""
 
-    @abstractmethod
-    def _error(self, error: StreamSynthError, *, fatal: bool) -> Error: ...
+    def _error(self, error: StreamSynthError) -> Error:
+        return Error.of(error, fatal=True)
 
     def effects(self) -> list[E | End]:
         """What is to be done since the last call, in order. Look after every event, `take` included."""
         effects, self._effects = self._effects, []
         return effects
+
+    def tick(self, now_s: float) -> None:
+        """Let clocks run out. `next_tick_s` says when that can happen."""
+        if self.ended:
+            return
+        try:
+            due = self._clocks.check(now_s, configured=self._configured, busy=self._busy)
+        except StreamSynthError as error:
+            self._end_with(error)
+        else:
+            if due is Due.LEAVE:
+                self._end(1001, self._drain_reason)
+            elif due is Due.OLD:
+                self.drain(f"the session is {self._limits.session_s:g} s old, the limit", now_s)
+
+    @property
+    def next_tick_s(self) -> float | None:
+        return None if self.ended else self._clocks.next_s(configured=self._configured, busy=self._busy)
+
+    def drain(self, reason: str, now_s: float) -> None:
+        """Take no new work, finish what runs within `drain_s`, then close with 1001."""
+        if not self.ended and not self._clocks.draining:
+            self._drain_reason = reason
+            self._clocks.drain(now_s)
+            self._begin_draining()
+
+    def expire(self) -> None:
+        """The time for draining is over: close with 1001 now."""
+        self._end(1001, self._drain_reason or "the server is shutting down")
 
     def stalled(self) -> None:
         """The transport took nothing for the whole of `write_stall_s`."""
@@ -71,7 +117,7 @@ class EndingSession(ABC, Generic[E]):
             self._abandon()
 
     def _end_with(self, error: StreamSynthError) -> None:
-        self._end(error.rendering.close_code, f"{error.code}: {error.message}", self._error(error, fatal=True))
+        self._end(error.rendering.close_code, f"{error.code}: {error.message}", self._error(error))
 
     def _end(self, code: int, reason: str, error: Error | None = None) -> None:
         if not self.ended:

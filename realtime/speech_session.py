@@ -15,13 +15,12 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.realtime import speech_messages as wire
 from streamsynth.realtime.frame_queue import Frame, FrameQueue, audio_frame, text_frame
 from streamsynth.realtime.limits import Limits
-from streamsynth.realtime.session_clocks import Due, SessionClocks
+from streamsynth.realtime.socket_session import SocketSession
 from streamsynth.realtime.speech_events import (
     Audio,
     ContainerEnd,
     ContainerStart,
     Effect,
-    End,
     FinishText,
     Observer,
     Piece,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 _RETRY_AFTER_MS = 1000
 
 
-class SpeechSession:
+class SpeechSession(SocketSession[Effect]):
     """One connection. After an `End` effect, or `lost`, every further event is ignored."""
 
     def __init__(
@@ -49,12 +48,11 @@ class SpeechSession:
         observer: Observer,
         now_s: float,
     ) -> None:
+        super().__init__(limits, "session.config", now_s)
         self._parse_config = parse_config
-        self._limits = limits
         self._model_limits = model_limits
         self._observer = observer
         self._queue = FrameQueue()
-        self._effects: list[Effect] = []
         self._settings: SessionSettings | None = None
         self._line: dict[int, Utterance] = {}
         self._unanswered: set[int] = set()
@@ -62,9 +60,6 @@ class SpeechSession:
         self._speaking: Utterance | None = None
         self._next_index = 0
         self._closing: int | None = None
-        self._clocks = SessionClocks(limits, now_s)
-        self._drain_reason = ""
-        self.ended = False
 
     # What goes out
 
@@ -74,11 +69,6 @@ class SpeechSession:
         if frame is not None:
             self._accepted(frame, now_s)
         return frame
-
-    def effects(self) -> list[Effect]:
-        """What is to be done since the last call, in order. Look after every event, `take` included."""
-        effects, self._effects = self._effects, []
-        return effects
 
     @property
     def queued_media_s(self) -> float:
@@ -135,7 +125,7 @@ class SpeechSession:
             self._send(wire.SessionConfigured(config=config, ignored=speech.ignored, limits=limits))
 
     def _append(self, text: str, now_s: float) -> None:
-        settings = self._configured()
+        settings = self._settled()
         if not text:
             return
         utterance = self._open
@@ -156,7 +146,7 @@ class SpeechSession:
             self._advance(now_s)
 
     def _flush(self, now_s: float) -> None:
-        settings = self._configured()
+        settings = self._settled()
         utterance, self._open = self._open or self._enter(settings), None
         utterance.flushed = True
         if settings.close_on_done and self._closing is None:
@@ -179,7 +169,7 @@ class SpeechSession:
             what = "nothing is unfinished" if index is None else f"utterance {index} is not unfinished"
             self.refuse(StreamSynthError(ErrorCode.CANCEL_NOT_ACTIVE, what), index=index)
 
-    def _configured(self) -> SessionSettings:
+    def _settled(self) -> SessionSettings:
         if self._settings is None:
             raise StreamSynthError(ErrorCode.CONFIG_REQUIRED, "the first message must be session.config")
         return self._settings
@@ -265,66 +255,14 @@ class SpeechSession:
         )
         self._send(message, utterance)
 
-    # What else happens
-
-    def tick(self, now_s: float) -> None:
-        """Let clocks run out. `next_tick_s` says when that can happen."""
-        if self.ended:
-            return
-        try:
-            due = self._clocks.check(now_s, configured=self._settings is not None, busy=self._busy)
-        except StreamSynthError as error:
-            self._end_with(error)
-        else:
-            if due is Due.LEAVE:
-                self._end(1001, self._drain_reason)
-            elif due is Due.OLD:
-                self.drain(f"the session is {self._limits.session_s:g} s old, the limit", now_s)
+    # How things are said and done
 
     @property
-    def next_tick_s(self) -> float | None:
-        if self.ended:
-            return None
-        return self._clocks.next_s(configured=self._settings is not None, busy=self._busy)
+    def _configured(self) -> bool:
+        return self._settings is not None
 
-    def drain(self, reason: str, now_s: float) -> None:
-        """Take no new work, finish what was flushed or speaks within `drain_s`, then close with 1001."""
-        if not self.ended and not self._clocks.draining:
-            self._drain_reason = reason
-            self._clocks.drain(now_s)
-            self._leave_if_drained()
-
-    def expire(self) -> None:
-        """The time for draining is over: close with 1001 now."""
-        self._end_if_alive(1001, self._drain_reason or "the server is shutting down")
-
-    def stalled(self) -> None:
-        """The transport took nothing for the whole of `write_stall_s`."""
-        text = f"nothing was read for {self._limits.write_stall_s:g} s"
-        self._end_with(StreamSynthError(ErrorCode.STALLED_READER, text))
-
-    def peer_died(self) -> None:
-        """No bytes came for the whole of `dead_peer_s`, not even an answer to a ping."""
-        self._end_if_alive(1011, f"no bytes came for {self._limits.dead_peer_s:g} s")
-
-    def misframed(self, code: int, reason: str) -> None:
-        """The peer broke the rules of WebSocket, for which that protocol has close codes."""
-        self._end_if_alive(code, reason)
-
-    def crashed(self) -> None:
-        """The server itself failed in this session."""
-        self._end_with(StreamSynthError(ErrorCode.INTERNAL_ERROR, "the server failed; its log says why"))
-
-    def closed_by_peer(self) -> None:
-        """The peer sent its close frame: answer it, send nothing else."""
-        self._end_if_alive(1000, "")
-
-    def lost(self) -> None:
-        """The connection is gone; there is nobody to tell."""
-        if not self.ended:
-            self._abandon()
-
-    # How things are said and done
+    def _begin_draining(self) -> None:
+        self._leave_if_drained()
 
     @property
     def _busy(self) -> bool:
@@ -457,18 +395,6 @@ class SpeechSession:
             if not any(running):
                 self._end(1001, self._drain_reason)
 
-    def _end_with(self, error: StreamSynthError) -> None:
-        code, reason = error.rendering.close_code, f"{error.code}: {error.message}"
-        self._end_if_alive(code, reason, wire.Error.of(error, fatal=True))
-
-    def _end_if_alive(self, code: int, reason: str, error: wire.Error | None = None) -> None:
-        if not self.ended:
-            self._end(code, reason, error)
-
-    def _end(self, code: int, reason: str, error: wire.Error | None = None) -> None:
-        self._abandon()
-        self._effects.append(End(code, reason, error))
-
     def _abandon(self) -> None:
         """Everything unfinished ends here: the close frame is its terminal event."""
         if self._speaking is not None:
@@ -480,4 +406,3 @@ class SpeechSession:
         self._unanswered.clear()
         self._queue.clear()
         self._open = None
-        self.ended = True

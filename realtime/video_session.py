@@ -20,7 +20,7 @@ from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.media_clock import MediaClock
 from streamsynth.realtime.messages import ClientMessage, Error, ServerMessage, SessionPing, SessionPong
 from streamsynth.realtime.picture_queue import Dropped
-from streamsynth.realtime.socket_session import EndingSession
+from streamsynth.realtime.socket_session import SocketSession
 from streamsynth.realtime.video_events import Effect, FinishVideo, Meter, Observer, StartVideo, Steer, StopVideo
 from streamsynth.realtime.video_fields import VideoSettings
 from streamsynth.realtime.video_queue import VideoQueue
@@ -39,7 +39,7 @@ class Stage(Enum):
     """All of it is queued, `session.done` behind it."""
 
 
-class VideoSession(EndingSession[Effect]):
+class VideoSession(SocketSession[Effect]):
     """One connection. `draw_id` makes an id for an interaction that brings none."""
 
     def __init__(
@@ -50,7 +50,7 @@ class VideoSession(EndingSession[Effect]):
         draw_id: Callable[[], str],
         now_s: float,
     ) -> None:
-        super().__init__(limits)
+        super().__init__(limits, "session.start", now_s)
         self._parse_start = parse_start
         self._observer = observer
         self._draw_id = draw_id
@@ -64,10 +64,6 @@ class VideoSession(EndingSession[Effect]):
         self._seed = 0
         self._payloads = 0
         self._last_chunk: int | None = None
-        self._end_reason: tuple[int, str] = (1000, "session.done")
-        self._first_message_s = now_s + limits.first_message_s
-        self._expires_s = now_s + limits.session_s
-        self._leave_s: float | None = None
 
     # What goes out
 
@@ -80,7 +76,8 @@ class VideoSession(EndingSession[Effect]):
         if metadata is not None:
             self._accepted(metadata, now_s)
         if isinstance(frame.message, wire.SessionDone):
-            self._end(*self._end_reason)
+            self._finish_meter("completed")
+            self._end(*((1001, self._drain_reason) if self._clocks.draining else (1000, "session.done")))
         return frame
 
     @property
@@ -109,8 +106,8 @@ class VideoSession(EndingSession[Effect]):
                 case wire.SessionStop():
                     self._stop()
                 case wire.PlaybackPosition(pts):
-                    if self._settings is not None:
-                        self._clock.reported(pts / self._timescale, now_s)
+                    self._require_start()
+                    self._clock.reported(pts / self._timescale, now_s)
                 case SessionPing():
                     self._send(SessionPong())
         except StreamSynthError as error:
@@ -151,9 +148,12 @@ class VideoSession(EndingSession[Effect]):
         if new:
             self._effects.append(Steer(interaction))
 
-    def _stop(self) -> None:
+    def _require_start(self) -> None:
         if self._stage is Stage.WAITING:
             raise StreamSynthError(ErrorCode.CONFIG_REQUIRED, "the first message must be session.start")
+
+    def _stop(self) -> None:
+        self._require_start()
         if self._stage in (Stage.STARTING, Stage.RUNNING):
             self._stage = Stage.FINISHING
             self._effects.append(FinishVideo())
@@ -251,43 +251,22 @@ class VideoSession(EndingSession[Effect]):
             self._finish_meter("failed")
             self._end_with(error)
 
-    # What else happens
-
-    def tick(self, now_s: float) -> None:
-        """Let clocks run out. `next_tick_s` says when that can happen."""
-        if self.ended:
-            return
-        if self._leave_s is not None and now_s >= self._leave_s:
-            self._end(*self._end_reason)
-        elif self._leave_s is None and now_s >= self._expires_s:
-            self.drain(f"the session is {self._limits.session_s:g} s old, the limit", now_s)
-        elif self._stage is Stage.WAITING and now_s >= self._first_message_s:
-            text = f"no session.start within {self._limits.first_message_s:g} s"
-            self._end_with(StreamSynthError(ErrorCode.NO_FIRST_MESSAGE, text))
+    # How things are said and done
 
     @property
-    def next_tick_s(self) -> float | None:
-        if self.ended:
-            return None
-        due_s = self._expires_s if self._leave_s is None else self._leave_s
-        return min(due_s, self._first_message_s) if self._stage is Stage.WAITING else due_s
+    def _configured(self) -> bool:
+        return self._settings is not None
 
-    def drain(self, reason: str, now_s: float) -> None:
-        """As if the client had stopped the video; closes with 1001 when its end is sent, `drain_s` later at most."""
-        if self.ended or self._leave_s is not None:
-            return
-        self._end_reason = (1001, reason)
-        self._leave_s = now_s + self._limits.drain_s
+    @property
+    def _busy(self) -> bool:
+        return True  # Once started, a video runs until the session ends.
+
+    def _begin_draining(self) -> None:
+        """As if the client had stopped the video."""
         if self._stage is Stage.WAITING:
-            self._end(*self._end_reason)
+            self._end(1001, self._drain_reason)
         else:
             self._stop()
-
-    def expire(self) -> None:
-        """The time for draining is over: close with 1001 now."""
-        self._end(1001, self._end_reason[1])
-
-    # How things are said and done
 
     @property
     def _id(self) -> str:
@@ -341,8 +320,8 @@ class VideoSession(EndingSession[Effect]):
             text += str(self._limits.outbound_message_bytes)
             self._end_with(StreamSynthError(ErrorCode.STALLED_READER, text))
 
-    def _error(self, error: StreamSynthError, *, fatal: bool) -> Error:
-        return Error.of(error, fatal=fatal, request_id=self._request_id)
+    def _error(self, error: StreamSynthError) -> Error:
+        return Error.of(error, fatal=True, request_id=self._request_id)
 
     def _finish_meter(self, status: str) -> None:
         if self._meter is not None:
@@ -351,5 +330,5 @@ class VideoSession(EndingSession[Effect]):
     def _abandon(self) -> None:
         if self._stage not in (Stage.WAITING, Stage.DONE):
             self._effects.append(StopVideo())
-        self._finish_meter("completed" if self._stage is Stage.DONE else "cancelled")
+        self._finish_meter("cancelled")
         self._queue.clear()

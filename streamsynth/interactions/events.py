@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 MAX_PROMPT_CHARACTERS = 4096
 """Of a prompt, whatever surface it comes through; a model may set its own limit below it."""
 
+_DECIMAL = re.compile(r"-?[0-9]{1,19}")
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -22,9 +24,11 @@ def check_prompt(value: object, param: str = "prompt") -> str:
 
 
 def check_seed(value: object, param: str = "seed") -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value not in _INT64:
-        raise invalid_value(param, value, "an integer of 64 bits")
-    return value
+    """An integer, or one as text: JavaScript cannot carry 64 bits."""
+    number = int(value) if isinstance(value, str) and _DECIMAL.fullmatch(value) else value
+    if isinstance(number, bool) or not isinstance(number, int) or number not in _INT64:
+        raise invalid_value(param, value, "an integer of 64 bits, or one as a decimal string")
+    return number
 
 
 EVENT_FIELDS: Mapping[str, Callable[[object, str], Any]] = {"prompt": check_prompt, "seed": check_seed}

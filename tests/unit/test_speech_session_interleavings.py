@@ -265,7 +265,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Let everything finish: every flush is then answered exactly once, with strictly counted indexes."""
-        for _ in range(200):
+        for _ in range(2000):  # more frames than all steps can queue
             if self.drive.session.ended:
                 break
             if self.synthesis is not None:

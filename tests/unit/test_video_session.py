@@ -125,6 +125,14 @@ def test_a_video_from_its_start_to_its_end() -> None:
     assert driver.measured.endings[0] == "completed"
 
 
+def test_a_viewer_who_is_lost_before_the_end_was_sent_has_not_seen_a_whole_video() -> None:
+    driver = Driver().run()
+    driver.chunk(1)
+    driver.session.completed(chunks=2, frames=24, stopped=False, trailer=b"")
+    driver.session.lost()
+    assert driver.measured.endings == ["cancelled"]
+
+
 def test_nothing_parts_metadata_from_its_payload() -> None:
     """RV-11: answers overtake pairs that wait, between them only."""
     driver = Driver().run()
@@ -182,6 +190,22 @@ def test_a_malformed_interaction_is_refused_by_name_and_the_video_goes_on(fields
     driver.steer("a", **fields)
     assert driver.errors() == [(code, "a")]
     assert driver.session.effects() == []
+
+
+def test_a_seed_may_be_steered_as_text_since_javascript_rounds_it() -> None:
+    driver = Driver().run()
+    driver.steer("a", event={"seed": str(2**63 - 1)})
+    driver.steer("b", event={"seed": str(2**63)})
+    (effect,) = driver.session.effects()
+    assert isinstance(effect, Steer) and effect.interaction.event == {"seed": 2**63 - 1}
+    assert driver.errors() == [("invalid_value", "b")]
+
+
+def test_what_belongs_to_a_video_needs_one() -> None:
+    driver = Driver()
+    driver.session.receive(wire.PlaybackPosition(0), 0.0)
+    driver.session.receive(wire.SessionStop(), 0.0)
+    assert driver.errors() == [("config_required", None)] * 2
 
 
 def test_interactions_are_for_a_video_that_runs() -> None:
