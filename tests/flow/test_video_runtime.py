@@ -39,7 +39,7 @@ async def made(runtime: Runtime) -> int:
     stage = runtime.statistics().stages["paint.brush"]
     chunks = -1
     while True:
-        await until(lambda seen=stage.beat: runtime.statistics().stages["paint.brush"].beat is not seen)  # type: ignore[misc]
+        await until(lambda seen=stage.beat: runtime.statistics().stages["paint.brush"].beat is not seen)
         stage = runtime.statistics().stages["paint.brush"]
         assert stage.beat is not None
         if chunks == (chunks := stage.beat.counters["chunks"]):
@@ -104,7 +104,7 @@ async def test_an_interaction_before_a_receive_reaches_the_worker_before_its_cre
         notices: list[Notice] = []
         flow = runtime.open_video("paint", REQUEST, notices.append)
         await flow.receive()
-        await until(lambda flow=flow: flow.lead().queued_items == 1)  # type: ignore[misc]
+        await until(lambda flow=flow: flow.lead().queued_items == 1)
         flow.interact(Interaction("a", {"prompt": "blue"}, 0))
         for _ in range(2):
             chunk = await flow.receive()
