@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pytest
 
 from streamsynth.config.plan import plan
+from streamsynth.flows import SpeechFlow
 from streamsynth.models.hibari.engine import HibariEngine
-from streamsynth.runtime import Runtime, SpeechFlow
+from streamsynth.runtime import Runtime
 from streamsynth.speech import Granularity, SpeechRequest
 from streamsynth.testing.recognition import Listener, WordErrors, compare, count_errors, in_takes, spoken_words
 
