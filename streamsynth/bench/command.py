@@ -1,4 +1,4 @@
-"""`streamsynth bench`: measure speech, the wire between processes, many sessions, and talkers alone."""
+"""`streamsynth bench`: measure speech, the wire between processes, many sessions, video, and talkers alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from streamsynth.bench.sessions import SessionsLoad
     from streamsynth.bench.soak import SoakLoad
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Measure: speech, the wire, many sessions, talkers.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Measure: speech, the wire, many sessions, video, talkers."
+)
 
 UrlOption = Annotated[str | None, typer.Option(help="Measure the server there instead of starting one.")]
 OutputOption = Annotated[Path, typer.Option(metavar="FOLDER", help="Where the JSON files and the plots go.")]
@@ -115,6 +117,38 @@ def sessions(
     reports = _sessions(url, load, soaking if soak or quick else None, busy=busy)
     _leave(reports, output)
     _check_counters(reports)
+
+
+@app.command()
+def video(
+    model: Annotated[str, typer.Option(metavar="NAME")] = "paint",
+    viewers: Annotated[list[int] | None, typer.Option(min=1, help="So many at once; may be repeated.")] = None,
+    seconds: SecondsOption = 20.0,
+    steer_every: Annotated[float, typer.Option(min=0.1, help="Seconds between a viewer's steers.")] = 3.0,
+    transition_chunks: Annotated[int, typer.Option(min=0, help="Of each steer; 0 is a cut.")] = 0,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="STAGE.FIELD=VALUE", help="As for serve; may be repeated.")
+    ] = None,
+    start_timeout_s: Annotated[float, typer.Option(min=1.0, help="Until the server is ready.")] = 60.0,
+    url: UrlOption = None,
+    output: OutputOption = OUTPUT,
+) -> None:
+    """Video in real time: first picture, chunks in time, stalls, and how soon a steer is seen, kept and recached."""
+    from streamsynth.bench.target import target
+    from streamsynth.bench.video import VideoLoad, bench_video
+
+    load = VideoLoad(
+        model=model,
+        viewers=viewers or (1, 2),
+        seconds=seconds,
+        steer_every=steer_every,
+        transition_chunks=transition_chunks,
+    )
+    options = [argument for setting in sets or () for argument in ("--set", setting)]
+    with target(url, environment.api_key(), "--model", model, *options, start_timeout_s=start_timeout_s) as at:
+        report = asyncio.run(bench_video(at, load))
+    _leave([report], output)
+    _check_counters([report])
 
 
 @app.command("random-csm")

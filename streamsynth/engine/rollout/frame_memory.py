@@ -21,8 +21,9 @@ SavedPages: TypeAlias = tuple[Tensor, ...]
 class Pages(Protocol):
     """Pages of all layers, for keys or for values; content is (pages, page_tokens, heads, head_dim)."""
 
-    tensors: tuple[Tensor, ...]
-    """Everything, each (layers, pages, ...)."""
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Everything, each (layers, pages, ...)."""
 
     def write(self, layer: int, pages: Tensor, content: Tensor) -> None: ...
 
@@ -35,7 +36,7 @@ class PlainPages:
 
     def __init__(self, shape: tuple[int, ...], like: Tensor) -> None:
         self._content = like.new_zeros(shape)
-        self.tensors = (self._content,)
+        self.tensors: tuple[Tensor, ...] = (self._content,)
 
     def write(self, layer: int, pages: Tensor, content: Tensor) -> None:
         self._content[layer].index_copy_(0, pages, content)
@@ -54,7 +55,7 @@ class QuantisedPages:
         self._content = like.new_zeros(shape, dtype=torch.uint8)
         self._scales = like.new_zeros(shape[:2], dtype=torch.float32)
         self._dtype = like.dtype
-        self.tensors = self._content, self._scales
+        self.tensors: tuple[Tensor, ...] = (self._content, self._scales)
 
     def write(self, layer: int, pages: Tensor, content: Tensor) -> None:
         quantised, scales = fp8.quantise_pages(content)

@@ -33,7 +33,8 @@ class SelfAttention(Protocol):
 class Denoiser(Protocol):
     """The steps from noise to a clean chunk."""
 
-    timesteps: Sequence[float]
+    @property
+    def timesteps(self) -> Sequence[float]: ...
 
     def advance(self, latents: Tensor, flow: Tensor, step: int, noise: Tensor | None) -> Tensor:
         """The latents of step + 1, or after the last step the clean ones. `noise` is of the latents' shape, and given
@@ -51,9 +52,11 @@ class VideoModel(Protocol):
     fps: int
     window: WindowPolicy
     clock: PictureClock
-    denoiser: Denoiser
     like: Tensor
     """An empty tensor of the dtype and device that latents, keys and values have."""
+
+    @property
+    def denoiser(self) -> Denoiser: ...
 
     def latent_shape(self, width: int, height: int) -> tuple[int, int, int]:
         """Channels, height and width of a latent frame; raises StreamSynthError for a size that it cannot make."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from streamsynth.engine.kv.pages import PageId
 from streamsynth.engine.rollout.frame_memory import FrameMemory, SavedPages
 from streamsynth.engine.rollout.model import Conditioning, DecoderState, VideoModel
-from streamsynth.engine.rollout.window import FrameIndex, FrameWindow, KeptFrame, Place
+from streamsynth.engine.rollout.window import FrameIndex, FrameWindow, KeptFrame, Place, PromptVersion
 from streamsynth.interactions.blender import Blender
 from streamsynth.interactions.steering import BlendHandler, ChunkPlan, Steering
 from streamsynth.video import VideoRequest
@@ -120,7 +120,7 @@ class Rollout:
         first = self.window.next_index
         for offset, frame in enumerate(latents.unbind(1)):
             self.latents[FrameIndex(first + offset)] = frame
-        self._drop(self.window.commit(places, self.plan.prompt_version))
+        self._drop(self.window.commit(places, PromptVersion(self.plan.prompt_version)))
         self.plan = None
         self.chunk += 1
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 
 from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice, pool_pages
 from streamsynth.engine.rollout.engine import RolloutEngine
@@ -16,8 +15,7 @@ from streamsynth.errors import invalid_value
 from streamsynth.models.wan.pipeline import FPS, SIZES
 from streamsynth.models.wan.prompts import load_prompt_encoder
 from streamsynth.models.wan.schedule import few_step_schedule
-from streamsynth.models.wan.streaming import StreamingDecoder
-from streamsynth.models.wan.tiny_vae_weights import build_tiny_vae, tiny_vae_config, tiny_vae_weights
+from streamsynth.models.wan.tiny_vae_weights import load_tiny_vae
 from streamsynth.models.wan.vae_weights import load_vae
 from streamsynth.models.wan.video import WanVideo
 from streamsynth.models.wan.weights import load_transformer
@@ -40,7 +38,7 @@ def load_rollouts(
     float8: bool,
     kv_cache_memory_bytes: int | None = None,
 ) -> RolloutEngine:
-    """`folder` is in diffusers' `WanPipeline` layout; `decoder` a file of TAEHV weights, or "" for the folder's VAE.
+    """`folder` is in diffusers' `WanPipeline` layout; `decoder` a folder of TAEHV weights, or "" for the folder's VAE.
 
     Every size of the pipeline is run once, at the most videos a pass. Raises START_FAILED for files that do not fit,
     INVALID_VALUE for an option.
@@ -54,7 +52,9 @@ def load_rollouts(
     model = WanVideo(
         load_transformer(root / "transformer", dtype=kind, device=device),
         load_prompt_encoder(root / "text_encoder", root / "tokenizer", dtype=kind, device=device),
-        _load_tiny_decoder(decoder, kind, device) if decoder else load_vae(root / "vae", dtype=kind, device=device),
+        load_tiny_vae(Path(decoder), dtype=kind, device=device)
+        if decoder
+        else load_vae(root / "vae", dtype=kind, device=device),
         few_step_schedule(denoising_step_list, shift),
         WindowPolicy(frames=window_frames, sink=sink_frames, chunk=chunk_frames),
         fps=FPS,
@@ -64,9 +64,3 @@ def load_rollouts(
     engine = RolloutEngine(model, pages=pages, page_tokens=page_tokens, max_videos=max_videos, quantised_pages=float8)
     warm_up(engine, SIZES)
     return engine
-
-
-def _load_tiny_decoder(file: str, dtype: torch.dtype, device: str) -> StreamingDecoder:
-    tensors = load_file(file)
-    config = tiny_vae_config(tensors)
-    return build_tiny_vae(config, tiny_vae_weights(tensors, config), file, dtype=dtype, device=device)
