@@ -79,13 +79,13 @@ def small_talk(folder: Path) -> Iterator[str]:
             yield from sentences(line.strip("'\" "))
 
 
-def lexicon_words() -> list[str]:
-    """Every word and name that the teacher has a pronunciation for, as it is spelled."""
+def lexicon_words(*qualities: str) -> list[str]:
+    """Every word and name that the teacher has a pronunciation for, as it is spelled; "gold" ones are curated."""
     import hibari
 
     assets = Path(hibari.__file__).parent / "assets"
     words: set[str] = set()
-    for quality in ("gold", "silver"):
+    for quality in qualities or ("gold", "silver"):
         with gzip.open(assets / f"lexicon_us_{quality}.json.gz", "rt", encoding="utf8") as lexicon:
             words.update(json.load(lexicon))
     return sorted(w for w in words if re.fullmatch(r"[A-Za-z]?[a-z]{2,13}('s)?", w))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from train_tiny_speech.codec import decode, encode, load_codec
 from train_tiny_speech.frames import SAMPLE_RATE
+from train_tiny_speech.lexicon import lexicon_prompt, read_lexicon
 from train_tiny_speech.render_teacher import Teacher
 from train_tiny_speech.sampling import Sampling, speak
 from train_tiny_speech.sound_quality import measure
@@ -25,6 +26,7 @@ from train_tiny_speech.word_errors import Listener, error_rate, packaged_whisper
 
 Audio = NDArray[np.float32]
 _PROMPTS_AT_ONCE = 25
+_SYSTEMS = ["teacher", "codec", "phonemes", "characters", "lexicon"]
 
 
 def teacher_speech(sentences: list[str]) -> list[Utterance]:
@@ -45,6 +47,9 @@ def systems(arguments: argparse.Namespace, spoken: list[Utterance]) -> Iterator[
         "phonemes": [phoneme_prompt(u.phonemes) for u in spoken],
         "characters": [character_prompt(u.text) for u in spoken],
     }
+    if "lexicon" in wanted:
+        lexicon = read_lexicon(arguments.model / "lexicon.tsv.gz")
+        prompts["lexicon"] = [lexicon_prompt(u.text, lexicon) for u in spoken]
     for name in sorted(wanted & set(prompts)):
         talker = load_talker(arguments.model / "talker")
         order = sorted(range(len(spoken)), key=lambda i: len(prompts[name][i]))
@@ -64,7 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, help="folder with codec/ and talker/")
     parser.add_argument("sentences", type=Path, help="held-out sentences, one a line")
-    parser.add_argument("--systems", nargs="+", default=["teacher", "codec", "phonemes", "characters"])
+    parser.add_argument("--systems", nargs="+", choices=_SYSTEMS, default=_SYSTEMS)
     parser.add_argument("--every", type=int, default=1, help="take every n-th sentence only")
     parser.add_argument("--guidance", type=float, default=Sampling.guidance)
     parser.add_argument("--temperature", type=float, default=Sampling.temperature)

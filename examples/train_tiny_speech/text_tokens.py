@@ -54,5 +54,9 @@ def mixed_prompt(words: Sequence[str], pronunciations: Sequence[str], pronounced
     return [*prompt, END]
 
 
+def is_pronounceable(phonemes: str) -> bool:
+    return all(phoneme in _PHONEME_IDS for phoneme in phonemes)
+
+
 def _ids(text: str, table: dict[str, int]) -> list[int]:
     return [table[c] for c in text if c in table]

@@ -8,6 +8,7 @@ import pytest
 
 from streamsynth.engine.talker import Passage
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.models.tiny_speech.lexicon import Lexicon, as_phonemes
 from streamsynth.models.tiny_speech.places import weights_folder
 from streamsynth.models.tiny_speech.prompts import MAX_SYMBOLS, TinyReader, Vocabulary, Voice, pause_frames
 from streamsynth.models.tiny_speech.reading import Alphabet, open_reading
@@ -133,3 +134,20 @@ def test_words_of_the_lexicon_are_pronounced_and_the_others_spelled() -> None:
     space, comma, stop = (ids["chars"][mark] for mark in " ,!")
     expected = [1, 4, *the, space, 3, *decade, comma, space, 4, *zyrk, stop, 2]
     assert vocabulary.prompt(symbols)[:, 0].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "read"),
+    [
+        ("cat's", "kˈæts"),
+        ("dog's", "dˈɔɡz"),
+        ("fox's", "fˈɑksᵻz"),
+        ("decade-cat,", "dˈɛkˌAd kˈæt,"),
+        ("zyrk-cat", None),
+        ("zyrk's", None),
+    ],
+)
+def test_the_lexicon_derives_possessives_and_compounds(word: str, read: str | None) -> None:
+    lexicon = Lexicon(weights_folder() / "lexicon.tsv.gz")
+    said = "".join(sign if sign in " ,-" else as_phonemes(sign) for sign in read or "")
+    assert lexicon(word) == (said or word)

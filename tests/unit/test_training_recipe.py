@@ -19,6 +19,7 @@ from train_tiny_speech.corpus_sources import lexicon_words
 from train_tiny_speech.decoder_polish import DecoderPolish, PolishSettings
 from train_tiny_speech.discriminators import Discriminators
 from train_tiny_speech.frames import FRAME_SAMPLES
+from train_tiny_speech.lexicon import build, lexicon_prompt, read_lexicon, write_lexicon
 from train_tiny_speech.render_teacher import Teacher
 from train_tiny_speech.sampling import Sampling, speak
 from train_tiny_speech.sentences import is_readable, sentences
@@ -202,6 +203,16 @@ def test_a_prompt_marks_every_change_between_spelling_and_pronunciation() -> Non
     assert mixed_prompt(words, pronunciations, [False, False]) == character_prompt("Go home.")
     assert mixed_prompt(words, pronunciations, [True, True]) == phoneme_prompt("ɡˌO hˈOm.")
     assert UNCONDITIONAL == (1, 5, 2)
+
+
+def test_a_lexicon_holds_words_that_always_sound_the_same_and_prompts_pronounce_those(tmp_path: Path) -> None:
+    lines = ["Go home, now.\tɡˌO hˈOm, nˈW.", "Go to Rome.\tɡˌO tə ɹˈOm.", "I go home, to rest.\tI ɡˌO hˈOm, tʊ ɹˈɛst."]
+    lexicon = build(lines, curated={"rest"})
+    assert lexicon == {"go": "ɡˌO", "home": "hˈOm", "rest": "ɹˈɛst"}
+    write_lexicon(tmp_path / "lexicon", lexicon)
+    assert read_lexicon(tmp_path / "lexicon") == lexicon
+    words, pronunciations = ["Home,", "to", "rest!"], ["hˈOm,", "", "ɹˈɛst!"]
+    assert lexicon_prompt("Home, to rest!", lexicon) == mixed_prompt(words, pronunciations, [True, False, True])
 
 
 def test_the_vocabulary_is_the_published_one() -> None:

@@ -1,7 +1,6 @@
 """The tiny-speech pipeline: a talker that makes code frames, a codec that makes them sound. Imports no model."""
 
 from streamsynth.config.pipeline import Pipeline, Stage, StageKind
-from streamsynth.config.unset import UNSET
 from streamsynth.graph.chunk import Unit
 from streamsynth.speech import SpeechTraits, Voice
 
@@ -20,8 +19,8 @@ TINY_SPEECH = Pipeline(
                 "device": "cpu",
                 "dtype": "float32",
                 "alphabet": "phonemes",
-                "guidance": UNSET,
-                "temperature": UNSET,
+                "guidance": 1.5,
+                "temperature": 0.5,
                 "depth_temperature": 0.5,
                 "top_k": 50,
                 "max_rows": 32,

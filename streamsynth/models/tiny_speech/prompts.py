@@ -1,4 +1,7 @@
-"""Text to the talker's prompts: `<s> <ph> phonemes </s>`, one sentence each, with ids from `vocab.json`."""
+"""Text to the talker's prompts, one sentence each, with ids from `vocab.json`.
+
+A prompt is `<s>`, then `<ph>` or `<ch>` before the first symbol and where phonemes and characters change, then `</s>`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from streamsynth.engine.talker import Passage
 from streamsynth.models.csm.model import ABSENT
 from streamsynth.models.hibari.phonemes import Piece, split_phonemes
 from streamsynth.models.hibari.reading import refuse_foreign
+from streamsynth.models.tiny_speech.lexicon import as_phonemes
 from streamsynth.models.tiny_speech.pipeline import FRAME_RATE
 from streamsynth.models.tiny_speech.reading import Alphabet, Reading
 from streamsynth.speech import Granularity
@@ -32,18 +36,30 @@ MIN_FRAMES = 50
 
 _MARKS = {Alphabet.PHONEMES: "<ph>", Alphabet.CHARACTERS: "<ch>"}
 _TABLES = {Alphabet.PHONEMES: "phonemes", Alphabet.CHARACTERS: "chars"}
+_OTHER = (("chars", "phonemes"), ("phonemes", "chars"))
 
 
 class Vocabulary:
-    """Symbols of one alphabet to ids. `null` is the prompt of the row that guidance steers away from."""
+    """Symbols of one alphabet to ids. `null` is the prompt of the row that guidance steers away from.
+
+    Among characters, phonemes are symbols too, written `as_phonemes`.
+    """
 
     def __init__(self, folder: Path, alphabet: Alphabet, codebooks: int) -> None:
         tables = json.loads((folder / "vocab.json").read_text())
         self._ids: Mapping[str, int] = tables[_TABLES[alphabet]]
-        self._specials: Mapping[str, int] = tables["specials"]
-        self._mark = _MARKS[alphabet]
+        specials: Mapping[str, int] = tables["specials"]
+        self._begin, self._end, nothing = (specials[name] for name in ("<s>", "</s>", "<null>"))
+        self._mark = specials[_MARKS[alphabet]]
+        self._marks: Mapping[str, int] = {}
+        """The mark that a symbol stands behind; a mark of punctuation goes with both."""
+        if alphabet is Alphabet.CHARACTERS:
+            spelled, pronounced = (dict(tables[name].items() - tables[other].items()) for name, other in _OTHER)
+            pronounced = {as_phonemes(phoneme): number for phoneme, number in pronounced.items()}
+            self._ids = {**self._ids, **pronounced}
+            self._marks = dict.fromkeys(spelled, specials["<ch>"]) | dict.fromkeys(pronounced, specials["<ph>"])
         self._codebooks = codebooks
-        self.null = self._positions(["<s>", "<null>", "</s>"], [])
+        self.null = self._positions([nothing])
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -51,11 +67,16 @@ class Vocabulary:
 
     def prompt(self, symbols: str) -> Tensor:
         """Input positions, int64 (length, 1 + codebooks), of a passage."""
-        return self._positions(["<s>", self._mark, "</s>"], [self._ids[symbol] for symbol in symbols])
+        said: list[int] = []
+        mark = None
+        for symbol in symbols:
+            wanted = self._marks.get(symbol, mark or self._mark)
+            said += [self._ids[symbol]] if wanted == mark else [wanted, self._ids[symbol]]
+            mark = wanted
+        return self._positions(said)
 
-    def _positions(self, specials: list[str], said: list[int]) -> Tensor:
-        begin, mode, end = (self._specials[name] for name in specials)
-        text = torch.tensor([begin, mode, *said, end])[:, None]
+    def _positions(self, said: list[int]) -> Tensor:
+        text = torch.tensor([self._begin, *said, self._end])[:, None]
         return torch.cat((text, torch.full((len(text), self._codebooks), ABSENT)), 1)
 
 

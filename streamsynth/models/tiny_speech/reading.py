@@ -1,4 +1,4 @@
-"""Text to what the talker reads: phonemes by hibari's reader, or plain characters."""
+"""Text to what the talker reads: phonemes by hibari's reader, or characters, with the lexicon's words as phonemes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from enum import StrEnum
 from streamsynth.errors import invalid_value
 from streamsynth.models.hibari.phonemes import Phonemizer
 from streamsynth.models.hibari.reading import spell_out
+from streamsynth.models.tiny_speech.lexicon import Lexicon
+from streamsynth.models.tiny_speech.places import weights_folder
 from streamsynth.text.boundaries import has_speech
 from streamsynth.text.normal import normalise
 from streamsynth.text.spelling import plain_characters, spell_acronyms
@@ -33,7 +35,8 @@ class Alphabet(StrEnum):
 def open_reading(alphabet: Alphabet, symbols: frozenset[str]) -> Reading:
     """Loads the pronunciations if there are any to know; blocking."""
     if alphabet is Alphabet.CHARACTERS:
-        return _characters
+        lexicon = Lexicon(weights_folder() / "lexicon.tsv.gz")
+        return lambda text: lexicon(_characters(text))
     phonemizer = Phonemizer(symbols)
     return lambda text: phonemizer(normalise(spell_out(text)))
 

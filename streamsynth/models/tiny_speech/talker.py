@@ -21,16 +21,9 @@ from streamsynth.speech import SpeechRequest
 
 MAX_SECONDS = 600
 
-GUIDANCE = {Alphabet.PHONEMES: 1.5, Alphabet.CHARACTERS: 2.0}
-TEMPERATURE = {Alphabet.PHONEMES: 0.5, Alphabet.CHARACTERS: 0.4}
-"""What each alphabet was measured best with."""
-
 
 class TinyTalker:
-    """`guidance` 1 runs one row a request, any other scale two.
-
-    Left to None, `guidance` and the `temperature` of the first codebook are what suits the `alphabet`.
-    """
+    """`guidance` 1 runs one row a request, any other scale two. `temperature` is that of the first codebook."""
 
     def __init__(
         self,
@@ -38,8 +31,8 @@ class TinyTalker:
         device: str,
         dtype: str,
         alphabet: str,
-        guidance: float | None = None,
-        temperature: float | None = None,
+        guidance: float,
+        temperature: float,
         depth_temperature: float,
         top_k: int,
         max_rows: int,
@@ -50,7 +43,7 @@ class TinyTalker:
         read = Alphabet.named(alphabet)
         folder = weights_folder()
         model = load_talker(folder / "talker", dtype=getattr(torch, dtype), device=device)
-        self._guidance = GUIDANCE[read] if guidance is None else guidance
+        self._guidance = guidance
         loop = open_loop(
             model,
             LoopSizes(
@@ -71,10 +64,7 @@ class TinyTalker:
         )
         vocabulary = Vocabulary(folder, read, model.config.codebooks)
         self._voice = Voice(vocabulary, open_reading(read, vocabulary.symbols), guided=self._guidance != 1.0)
-        self._sampling = {
-            "first": TEMPERATURE[read] if temperature is None else temperature,
-            "rest": depth_temperature,
-        }
+        self._sampling = {"first": temperature, "rest": depth_temperature}
         self._top_k = top_k
         self._warm_up()
 
