@@ -8,11 +8,11 @@ from importlib import import_module
 from streamsynth.config.pipeline import Pipeline
 from streamsynth.errors import ErrorCode, StreamSynthError
 
-DEFAULT_PIPELINE = "tiny-speech"
+DEFAULT_PIPELINE = "hibari"
 
 _DECLARATIONS: Mapping[str, str] = {
-    "tiny-speech": "streamsynth.models.tiny_speech.pipeline:TINY_SPEECH",
     "hibari": "streamsynth.models.hibari.pipeline:HIBARI",
+    "tiny-speech": "streamsynth.models.tiny_speech.pipeline:TINY_SPEECH",
     "csm": "streamsynth.models.csm.pipeline:CSM",
     "wan": "streamsynth.models.wan.pipeline:WAN",
     "sine": "streamsynth.testing.sine_pipeline:SINE",
