@@ -46,14 +46,11 @@ class AacTrack:
     def finish(self) -> list[Sample]:
         """The rest, filled up with silence to a whole frame."""
         rest = self.encode(np.zeros(-len(self._held) % FRAME_SAMPLES, np.float32))
-        return rest + self._coded(self._context.encode(None))
+        return rest + [Sample(bytes(packet), FRAME_SAMPLES) for packet in self._context.encode(None)]
 
     def _frame(self, samples: npt.NDArray[np.float32]) -> list[Sample]:
         frame = av.AudioFrame.from_ndarray(samples.reshape(1, -1), format="fltp", layout="mono")
         frame.sample_rate = self._sample_rate
         frame.pts = self._taken
         self._taken += FRAME_SAMPLES
-        return self._coded(self._context.encode(frame))
-
-    def _coded(self, packets: list[av.Packet]) -> list[Sample]:
-        return [Sample(bytes(packet), FRAME_SAMPLES) for packet in packets]
+        return [Sample(bytes(packet), FRAME_SAMPLES) for packet in self._context.encode(frame)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 from typing import Protocol, TypeVar
 
 import av
@@ -210,7 +211,7 @@ class _JpegCarrier:
         assert isinstance(context, av.VideoCodecContext)
         context.width, context.height, context.pix_fmt = width, height, "yuvj420p"
         context.color_range = ColorRange.JPEG
-        context.framerate = 1
+        context.framerate = Fraction(1)
         context.options = _JPEG_QUALITY
         context.thread_count = 1
         self._context = context

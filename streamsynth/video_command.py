@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,9 +73,18 @@ def video(
     for each in updates:
         if each.at_s >= seconds:
             raise invalid_value("--update", each.at_s, f"before the end of the video at {seconds:g} s")
-    clip = _Clip(prompt=prompt, updates=updates, seconds=seconds, transition=transition)
+    clip = _Clip(
+        prompt=prompt,
+        updates=updates,
+        seconds=seconds,
+        transition=transition,
+        model=model,
+        width=width,
+        height=height,
+        seed=seed,
+    )
     try:
-        asyncio.run(_run(clip, output, model, url, {"width": width, "height": height}, seed))
+        asyncio.run(_run(clip, output, url))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except BrokenPipeError:
@@ -101,22 +110,23 @@ class _Clip:
     updates: Sequence[Update]
     seconds: float
     transition: int | None
+    model: str | None
+    width: int | None
+    height: int | None
+    seed: int | None
 
 
-async def _run(
-    clip: _Clip,
-    output: str | None,
-    model: str | None,
-    url: str | None,
-    size: Mapping[str, int | None],
-    seed: int | None,
-) -> None:
+async def _run(clip: _Clip, output: str | None, url: str | None) -> None:
     from streamsynth.api import StreamSynth
 
-    synth = StreamSynth.connect(url) if url is not None else StreamSynth(model or _default_model())
-    async with synth, synth.video_session(clip.prompt, model=model, seed=seed, **size) as session:
-        with _opened(output) as target:
-            await _write(session, target, clip)
+    synth = StreamSynth.connect(url) if url is not None else StreamSynth(clip.model or _default_model())
+    async with synth:
+        session = synth.video_session(
+            clip.prompt, model=clip.model, width=clip.width, height=clip.height, seed=clip.seed
+        )
+        async with session:
+            with _opened(output) as target:
+                await _write(session, target, clip)
 
 
 def _default_model() -> str:
