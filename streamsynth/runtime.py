@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from streamsynth.config.deployment import Deployment
 from streamsynth.config.pipeline import Pipeline
+from streamsynth.config.sharing import share_workers
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.flows import RequestFlow, SpeechFlow, VideoFlow
 from streamsynth.interactions.messages import Notice
@@ -33,6 +34,7 @@ class Runtime:
     """
 
     def __init__(self, deployments: Sequence[Deployment], *, launcher: Launcher | None = None) -> None:
+        deployments = [share_workers(deployment) for deployment in deployments]
         self.models: Mapping[str, Pipeline] = {d.pipeline.name: d.pipeline for d in deployments}
         launcher = launcher or ProcessLauncher()
         self._stages = {

@@ -29,12 +29,26 @@ class Limit:
         return math.isfinite(value) and self.low <= value <= self.high
 
 
+class _Switch:
+    """Yes or no."""
+
+    def __str__(self) -> str:
+        return "true or false"
+
+    def admits(self, value: object) -> bool:
+        return isinstance(value, bool)
+
+
 def _whole(default: int, low: int, high: int) -> Any:
     return field(default=default, metadata={"limit": Limit(low, high, whole=True)})
 
 
 def _number(default: float, low: float, high: float) -> Any:
     return field(default=default, metadata={"limit": Limit(low, high, whole=False)})
+
+
+def _switch(default: bool) -> Any:
+    return field(default=default, metadata={"limit": _Switch()})
 
 
 class _Checked:
@@ -52,13 +66,15 @@ class RuntimeConfig(_Checked):
     """How the stage's worker process runs.
 
     `threads` is the worker's compute threads. The timeouts: from the start of the process to ready; between two
-    heartbeats of the step loop; and for a request that could step but makes no output.
+    heartbeats of the step loop; and for a request that could step but makes no output. A stage that `shares_worker`
+    runs in that of the one stage it reads from, whose only reader it is.
     """
 
     threads: int = _whole(1, 1, 1024)
     start_timeout_s: float = _number(60.0, 0.1, 3600.0)
     heartbeat_timeout_s: float = _number(15.0, 0.1, 3600.0)
     stall_timeout_s: float = _number(30.0, 0.1, 3600.0)
+    shares_worker: bool = _switch(default=False)
 
 
 @dataclass(frozen=True, kw_only=True)

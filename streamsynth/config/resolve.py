@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from streamsynth.config.concerns import OWNERS
 from streamsynth.config.deployment import Deployment, StageDeployment
 from streamsynth.config.pipeline import Pipeline, Stage
+from streamsynth.config.sharing import check_sharing
 from streamsynth.config.unset import UNSET
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 
@@ -32,13 +33,15 @@ def resolve(pipeline: Pipeline, *, file: Layer | None = None, command_line: Laye
     for layer in layers:
         for name in layer:
             pipeline.stage(name)
-    return Deployment(
+    deployment = Deployment(
         pipeline=pipeline,
         stages={
             stage.name: _Resolver(pipeline, stage).resolve([layer.get(stage.name, {}) for layer in layers])
             for stage in pipeline.stages
         },
     )
+    check_sharing(deployment)
+    return deployment
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,10 @@ STUCK_AFTER_S = 1.0
 """A request whose steps have made nothing for this long is late by its own fault, not because the worker is busy."""
 
 
+RELAXED_LEAD_S = 1.0
+"""A listener who has so much in hand waits while another has heard nothing yet."""
+
+
 @dataclass(slots=True, eq=False)
 class Entry(Generic[K]):
     """A request in the worker. `granted` and `produced` are totals in units; times are `time.monotonic()` seconds.
@@ -109,8 +113,11 @@ class Scheduler(Generic[K]):
         del self.entries[key]
 
     def runnable(self, now: float) -> tuple[list[Entry[K]], float | None]:
-        """The entries that could step now, least lead first and in order of arrival where equal; and when the next of
-        the others will be ready (None: only a command can change that)."""
+        """The entries that should step now, least lead first and in order of arrival where equal; and when the next of
+        the others will be ready (None: only a command can change that).
+
+        While there is one that has made nothing yet, those that are far ahead stay out of its steps.
+        """
         runnable: list[tuple[float, Entry[K]]] = []
         next_wake: float | None = None
         for entry in self.entries.values():
@@ -125,6 +132,8 @@ class Scheduler(Generic[K]):
                 continue
             runnable.append((entry.lead_s(now), entry))
         runnable.sort(key=lambda pair: pair[0])
+        if any(entry.first_output_at is None and entry.fruitless_s(now) < STUCK_AFTER_S for _, entry in runnable):
+            runnable = [(lead, entry) for lead, entry in runnable if lead < RELAXED_LEAD_S]
         return [entry for _, entry in runnable], next_wake
 
     def behind_s(self, now: float) -> float:

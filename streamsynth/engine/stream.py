@@ -160,9 +160,11 @@ class StepResult:
     """What a batched step made, stream by stream, in the order it happened; an error ends its stream.
 
     `worked` is False if the step could do nothing at all, so that the loop may pause. `unfinished` asks for a further
-    step even if no stream does: something is left to do that nobody waits for yet.
+    step even if no stream does: something is left to do that nobody waits for yet. `shares`: seconds of media by which
+    each request was brought nearer, where they are not what was made.
     """
 
     made: Sequence[tuple[Stream, Emission | StreamSynthError]]
     worked: bool = True
     unfinished: bool = False
+    shares: Sequence[float] | None = None

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from streamsynth.engine.planner import Planner
 from streamsynth.engine.runner import Drawing, FrameGang, StepRunner
+from streamsynth.engine.scheduler import RELAXED_LEAD_S
 from streamsynth.engine.stream import Emission, StepResult, Stream
 from streamsynth.errors import StreamSynthError
 
@@ -76,6 +77,7 @@ class TalkerStream:
         self.segment_open = False
         self.cut = False
         self.stepped_at = 0.0
+        self.first_frame_at: float | None = None
         self._engine = engine
         self._reader = reader
         self._passages: deque[Passage] = deque()
@@ -214,15 +216,26 @@ class Talker:
                 made[stream] = self._emit(stream, None, segment_final=stream.segment_open, final=True)
             elif stream.held is not None:
                 made[stream] = self._take(stream, stream.held)
-            elif self._may_launch(stream, gang):
+            elif self._may_launch(stream, gang, now):
                 gangs.append(gang)
         return gangs
 
-    def _may_launch(self, stream: TalkerStream, gang: FrameGang) -> bool:
-        """Whether one more frame could still be wanted once those under way have been read."""
+    def _may_launch(self, stream: TalkerStream, gang: FrameGang, now: float) -> bool:
+        """Whether one more frame could still be wanted once those under way have been read.
+
+        Who is far ahead does not launch ahead: a request that comes now would have to wait for that step too.
+        """
         assert stream.passage is not None
         under_way = gang.launched - gang.drawn
+        if under_way and self._lead_s(stream, now) >= RELAXED_LEAD_S:
+            return False
         return gang.launched < stream.passage.max_frames and under_way < stream.frames_left
+
+    def _lead_s(self, stream: TalkerStream, now: float) -> float:
+        """What a listener who began with the first frame has in hand."""
+        if stream.first_frame_at is None:
+            return 0.0
+        return stream.frames * self._shape[0] / self._rate - (now - stream.first_frame_at)
 
     def _gang(self, stream: TalkerStream) -> FrameGang | None:
         """The gang of the passage under way, or of the next; None at the end of the request."""
@@ -248,6 +261,8 @@ class Talker:
         stream.held = None
         ended = int(frame[0]) == self._eos
         if not ended:
+            if stream.first_frame_at is None:
+                stream.first_frame_at = time.monotonic()
             stream.frames += 1
             stream.frames_left -= 1
             self._frames += 1

@@ -277,7 +277,7 @@ class StepLoop:
         if emission is None:
             entry.made_nothing(now)
             return
-        self._account(now - began, [emission])
+        self._account(now - began, _shares([emission]))
         self._emit(entry, emission, now)
 
     def _step_batch(self, engine: BatchEngine, runnable: Sequence[Entry[wire.Address]]) -> None:
@@ -294,7 +294,8 @@ class StepLoop:
             return
         self._unfinished = result.unfinished
         now = time.monotonic()
-        self._account(now - began, [made for _, made in result.made if isinstance(made, Emission)])
+        emissions = [made for _, made in result.made if isinstance(made, Emission)]
+        self._account(now - began, _shares(emissions) if result.shares is None else result.shares)
         for stream, made in result.made:
             entry = entries[id(stream)]
             entry.steps += 1
@@ -309,11 +310,9 @@ class StepLoop:
             elif id(entry.stream) not in served:
                 entry.left_out(now)
 
-    def _account(self, work_s: float, emissions: Sequence[Emission]) -> None:
-        """What a step cost. An emission of nothing at all is none of its makers'."""
-        makers = [emission for emission in emissions if len(emission.media) or emission.report is not None]
-        media_s = sum(len(emission.media) / emission.rate for emission in makers)
-        if makers and self._cost.add(work_s, media_s, len(makers)):
+    def _account(self, work_s: float, shares: Sequence[float]) -> None:
+        """What a step cost that made these seconds of media."""
+        if shares and self._cost.add(work_s, sum(shares), len(shares)):
             self._next_beat = 0.0  # Whoever admits requests has to know before many more come.
 
     def _emit(self, entry: Entry[wire.Address], emission: Emission, now: float) -> None:
@@ -368,6 +367,12 @@ class StepLoop:
                 counters=self._engine.counters(),
             )
         )
+
+
+def _shares(emissions: Sequence[Emission]) -> list[float]:
+    """An emission of nothing at all is none of its step's makers'."""
+    makers = [emission for emission in emissions if len(emission.media) or emission.report is not None]
+    return [len(emission.media) / emission.rate for emission in makers]
 
 
 _ForRequest: TypeAlias = wire.Text | wire.Feed | wire.Interact | wire.Finish | wire.Grant | wire.Cancel

@@ -1,6 +1,6 @@
 """Which request steps next."""
 
-from streamsynth.engine.scheduler import Entry, Scheduler
+from streamsynth.engine.scheduler import RELAXED_LEAD_S, STUCK_AFTER_S, Entry, Scheduler
 from streamsynth.engine.stream import Emission
 
 RATE = 1000
@@ -144,3 +144,21 @@ def test_who_reads_or_waits_to_be_stepped_is_demand_who_stopped_reading_or_writi
     assert queue.demand(3.0) == 2
     queue.entries["full"].granted += 1
     assert queue.demand(3.0) == 3
+
+
+def test_who_is_far_ahead_stays_out_of_the_steps_of_one_who_has_heard_nothing() -> None:
+    queue = scheduler(ahead=FakeStream(), near=FakeStream(), new=FakeStream())
+    queue.entries["ahead"].made(int(RELAXED_LEAD_S * RATE) + 1000, RATE, now=10.0)
+    queue.entries["near"].made(int(RELAXED_LEAD_S * RATE) + 500, RATE, now=10.0)
+    stepped = [entry.key for entry in queue.runnable(10.6)[0]]
+    assert stepped == ["new", "near"]
+    queue.entries["new"].made(500, RATE, now=10.6)
+    assert [entry.key for entry in queue.runnable(10.6)[0]] == ["new", "near", "ahead"]
+
+
+def test_one_who_is_stuck_keeps_nobody_out() -> None:
+    queue = scheduler(ahead=FakeStream(), stuck=FakeStream())
+    queue.entries["ahead"].made(5000, RATE, now=10.0)
+    queue.entries["stuck"].left_out(10.0)
+    assert len(queue.runnable(10.5)[0]) == 1
+    assert len(queue.runnable(10.0 + STUCK_AFTER_S)[0]) == 2

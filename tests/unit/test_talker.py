@@ -368,3 +368,23 @@ def test_of_what_is_cancelled_only_the_frame_under_way_is_still_drawn(model: Csm
         for _ in range(3):
             assert all(stream is other for stream, _ in talker.step([other]).made)
         assert talker.counters()["late_frames"] - before <= most
+
+
+def test_who_is_far_ahead_leaves_the_device_free_between_its_steps(
+    model: CsmTalker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that comes then waits for one step, not for two."""
+    monkeypatch.setattr(talker_module.time, "monotonic", lambda: 5.0)
+    talker = engine(model, fast=True)
+    stream = speak(talker, " ".join("abcdefgh" * 20))
+    stream.finish()
+    near: list[int] = []
+    far: list[int] = []
+    while stream.frames < 2 * talker_module.RELAXED_LEAD_S * 25:
+        assert not any(made.final for _, made in step(talker, [stream]))
+        if stream.gang is not None:
+            is_far = stream.frames >= talker_module.RELAXED_LEAD_S * 25
+            (far if is_far else near).append(stream.gang.launched - stream.gang.drawn)
+    assert set(near) == {1}
+    assert set(far[1:]) == {0, 1}
+    stream.close()

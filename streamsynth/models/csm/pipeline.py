@@ -41,7 +41,8 @@ CSM = Pipeline(
             kind=StageKind.GENERATION,
             engine="streamsynth.models.csm.codec:CsmCodec",
             options={"folder": "", "device": "cuda", "dtype": "bfloat16", "max_streams": 64},
-            settings={"start_timeout_s": 600.0},
+            # On one GPU two processes take turns of milliseconds.
+            settings={"start_timeout_s": 600.0, "shares_worker": True},
             inputs=("talker",),
             rate=SAMPLE_RATE,
         ),
