@@ -42,10 +42,10 @@ def is_whole(data: bytes) -> bool:
     """Whether a fragment that may have come in pieces is complete: its `mdat` is there to its end."""
     position = 0
     while position + 8 <= len(data):
-        size, name = struct.unpack_from(">I4s", data, position)
-        position += size
-        if name == b"mdat":
-            return position <= len(data)
+        size = int.from_bytes(data[position : position + 4], "big")
+        if data[position + 4 : position + 8] == b"mdat":
+            return position + size <= len(data)
+        position += max(size, 8)
     return False
 
 

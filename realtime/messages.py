@@ -108,7 +108,7 @@ class ClientDecoder:
                 return self._decoders[name].decode(data)
             fields = _any_object.decode(data)
             del fields["type"]
-            return kind(fields)  # type: ignore[call-arg]  # a FirstMessage, which has this one field
+            return kind(fields)
         except msgspec.ValidationError as error:
             raise validation_error(str(error)) from None
         except (msgspec.DecodeError, RecursionError) as error:

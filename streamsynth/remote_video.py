@@ -19,7 +19,7 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.edge import EndOfEdge
 from streamsynth.interactions.messages import Applied, ChunkReport, Superseded
 from streamsynth.realtime import video_messages as wire
-from streamsynth.realtime.messages import ServerMessage
+from streamsynth.realtime.messages import Error, ServerMessage
 from streamsynth.remote_errors import closed_connection, connection_failed, known_code
 from streamsynth.remote_socket import CLOSE_TIMEOUT_S, KEEP_ALIVE_S, connect_socket
 from streamsynth.video import VideoChunk
@@ -175,10 +175,10 @@ class RemoteVideo:
             case wire.SessionDone(frames=frames, chunks=chunks):
                 await self._put(self._chunk([], frames, ChunkReport(chunks), final=True))
                 await self._end(EndOfEdge())
-            case wire.Error():
+            case Error():
                 await self._refused(message)
 
-    async def _refused(self, message: wire.Error) -> None:
+    async def _refused(self, message: Error) -> None:
         error = StreamSynthError(
             known_code(message.code, ErrorCode.INTERNAL_ERROR),
             message.message,
