@@ -164,6 +164,7 @@ def _few(
     block_k: tl.constexpr,
     overlap: tl.constexpr,
     ahead: tl.constexpr,
+    policy: tl.constexpr,
 ):
     """`n` counts output columns (pairs of them in the gated and the rotary form); w is (rows of weights, k)."""
     let_next_start(overlap)
@@ -194,9 +195,13 @@ def _few(
         at = start + inner
         inside = at < k
         mask = valid[:, None] & inside[None, :]
-        weights = tl.load(w + first[:, None] * k + at[None, :], mask=mask, other=0.0).to(tl.float32)
+        weights = tl.load(w + first[:, None] * k + at[None, :], mask=mask, other=0.0, eviction_policy=policy).to(
+            tl.float32
+        )
         if paired:
-            pair_weights = tl.load(w + second[:, None] * k + at[None, :], mask=mask, other=0.0).to(tl.float32)
+            pair_weights = tl.load(
+                w + second[:, None] * k + at[None, :], mask=mask, other=0.0, eviction_policy=policy
+            ).to(tl.float32)
         values = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
         if normed:
             scale = tl.load(norm + at, mask=inside, other=0.0).to(tl.float32)
@@ -262,6 +267,7 @@ def _many(
     splits: tl.constexpr,
     overlap: tl.constexpr,
     ahead: tl.constexpr,
+    policy: tl.constexpr,
 ):
     """As `_few`. With `block_parts`, x is scaled by a norm's weight; `parts` of `squares` add up to those of a row."""
     let_next_start(overlap)
@@ -294,10 +300,10 @@ def _many(
         inside = at < k
         values = tl.load(x + m[:, None] * x_stride + at[None, :], mask=row_valid[:, None] & inside[None, :], other=0.0)
         mask = inside[:, None] & valid[None, :]
-        weights = tl.load(w + first[None, :] * k + at[:, None], mask=mask, other=0.0)
+        weights = tl.load(w + first[None, :] * k + at[:, None], mask=mask, other=0.0, eviction_policy=policy)
         total = tl.dot(values, weights, total, input_precision="ieee")
         if paired:
-            pair_weights = tl.load(w + second[None, :] * k + at[:, None], mask=mask, other=0.0)
+            pair_weights = tl.load(w + second[None, :] * k + at[:, None], mask=mask, other=0.0, eviction_policy=policy)
             pair_total = tl.dot(values, pair_weights, pair_total, input_precision="ieee")
     mask = row_valid[:, None] & valid[None, :]
     if splits > 1:
@@ -392,7 +398,7 @@ class Products:
     """Launches products on one device; owns the scratch memory of those that are split. For one stream at a time.
 
     `overlap` is programmatic dependent launch (launching.py), `ahead` the fetching of weights before it lets a kernel
-    begin; `tilings` overrides the built-in choice.
+    begin, `keeps` whether L2 is told which of them to keep; `tilings` overrides the built-in choice.
     """
 
     def __init__(
@@ -400,6 +406,7 @@ class Products:
     ) -> None:
         self.overlap = overlap
         self.ahead = ahead
+        self.keeps = True
         self.tilings: dict[tuple[Form, int, int, int], Tiling] = {}
         """By form, n, k and `tile_rows`."""
         self._partial = torch.empty(scratch_bytes // 4, dtype=torch.float32, device=device)
@@ -500,6 +507,7 @@ class Products:
             "block_k": tiling.inner,
             "overlap": self.overlap,
             "ahead": self.overlap and self.ahead and aligned,
+            "policy": _policy(form, weight.nbytes) if self.keeps else "",
             **self._launch(tiling.warps, tiling.stages),
         }
         residual_stride = residual.stride(0) if residual is not None else 0
@@ -534,6 +542,14 @@ class Products:
         )
 
 
+def _policy(form: Form, nbytes: int) -> str:
+    """What L2 does with weights. A depth decoder reads the same ones many times a frame, and they do not all fit: the
+    smallest stay, where what is read is soonest waited for, and the largest pass through."""
+    if nbytes >= 8 << 20:
+        return "evict_first"
+    return "evict_last" if form in (Form.RESIDUAL, Form.ROTARY) and nbytes <= 4 << 20 else ""
+
+
 def _rows_of(given: Normed | Tensor) -> Tensor:
     return given.x if isinstance(given, Normed) else given
 
@@ -556,5 +572,7 @@ def choose_tiling(form: Form, rows: int, n: int, k: int) -> Tiling:
         wide = n >= 4096 and k >= 2048
         return Tiling(block_m, 64 if wide else 32 if n >= 4096 else 16, inner, stages=4 if wide else 3)
     if form is Form.RESIDUAL and k >= 4096 and rows <= block_m:
-        return Tiling(block_m, 64, inner, splits=8 if n <= 1024 else 4, warps=8, stages=3)
+        if n <= 1024:
+            return Tiling(block_m, 32, inner, splits=8, stages=4)
+        return Tiling(block_m, 64, inner, splits=4, stages=4)
     return Tiling(block_m, 16, inner, stages=8)

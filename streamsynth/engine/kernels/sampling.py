@@ -51,21 +51,55 @@ def _add_pairs(a, b, c, d):
 
 
 @triton.jit
-def _least_of_best(keys, count):
-    """A key that the `count` best reach, and no others but equals of the least of them: two bits a round."""
+def _count_three(keys, low, middle, high):
+    """How many reach each of three keys."""
+    # Counts are below 2^16: two of them share an integer.
+    both = (keys >= low).to(tl.int32) + ((keys >= middle).to(tl.int32) << 16)
+    both, highest = tl.reduce((both, (keys >= high).to(tl.int32)), 0, _add_pairs)
+    return both & 0xFFFF, both >> 16, highest
+
+
+@triton.jit
+def _least_of_best(values, keys, inside, count):
+    """A key that the `count` best reach, and no others but equals of the least of them.
+
+    The range of the values is quartered first: its ends are close to each other where the bits of numbers are not.
+    Where that does not part the best from the rest, as with equals, two bits of the key are decided a round.
+    """
     found = tl.full((), 0, tl.uint32)
     reached = tl.full((), 1 << 30, tl.int32)
+    top = tl.max(tl.where(inside, values, float("-inf")), 0)
+    bottom = tl.min(tl.where(inside, values, float("inf")), 0)
+    quarter = (top - bottom) * 0.25
+    rounds = tl.full((), 0, tl.int32)
+    while (reached != count) & (rounds < 8):
+        low = _ordered(bottom + quarter).to(tl.uint32)
+        middle = _ordered(bottom + 2 * quarter).to(tl.uint32)
+        high = _ordered(bottom + 3 * quarter).to(tl.uint32)
+        lowest, second, highest = _count_three(keys, low, middle, high)
+        if highest >= count:
+            found = high
+            reached = highest
+            bottom += 3 * quarter
+        elif second >= count:
+            found = middle
+            reached = second
+            bottom += 2 * quarter
+        elif lowest >= count:
+            found = low
+            reached = lowest
+            bottom += quarter
+        quarter *= 0.25
+        rounds += 1
     shift = 30
-    while (reached > count) & (shift >= 0):
+    if reached != count:
+        found = tl.full((), 0, tl.uint32)
+    while (reached != count) & (shift >= 0):
         step = tl.full((), 1, tl.uint32) << shift
         low = found + step
         middle = low + step
         high = middle + step
-        # Counts are below 2^16: two of them share an integer.
-        both = (keys >= low).to(tl.int32) + ((keys >= middle).to(tl.int32) << 16)
-        both, highest = tl.reduce((both, (keys >= high).to(tl.int32)), 0, _add_pairs)
-        lowest = both & 0xFFFF
-        second = both >> 16
+        lowest, second, highest = _count_three(keys, low, middle, high)
         if highest >= count:
             found = high
             reached = highest
@@ -144,7 +178,7 @@ def _sample(
         keys = tl.where(inside, _ordered(values), 0)
         keep = inside
         if (limit > 0) & (limit < vocabulary):
-            keep = keys >= _least_of_best(keys, limit.to(tl.int32))
+            keep = keys >= _least_of_best(values, keys, inside, limit.to(tl.int32))
         if (mass_kept < 1.0) | (least > 0.0):
             weights = tl.where(keep, tl.exp(scaled - tl.max(scaled, 0)), 0.0)
             if mass_kept < 1.0:
