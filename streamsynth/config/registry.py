@@ -14,9 +14,9 @@ _DECLARATIONS: Mapping[str, str] = {
     "hibari": "streamsynth.models.hibari.pipeline:HIBARI",
     "tiny-speech": "streamsynth.models.tiny_speech.pipeline:TINY_SPEECH",
     "csm": "streamsynth.models.csm.pipeline:CSM",
-    "wan": "streamsynth.models.wan.pipeline:WAN",
     "sine": "streamsynth.testing.sine_pipeline:SINE",
     "paint": "streamsynth.testing.paint_pipeline:PAINT",
+    "wan": "streamsynth.models.wan.pipeline:WAN",
 }
 
 

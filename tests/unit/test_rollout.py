@@ -15,7 +15,7 @@ from torch import Tensor
 from streamsynth.engine.rollout.engine import RolloutEngine, RolloutStream
 from streamsynth.engine.stream import Emission
 from streamsynth.errors import ErrorCode, StreamSynthError
-from streamsynth.interactions.messages import Applied, Interaction, Kv
+from streamsynth.interactions.messages import Applied, Interaction, Kv, Superseded
 from streamsynth.video import VideoRequest
 
 PAGE_TOKENS = 3
@@ -272,6 +272,17 @@ def test_told_to_finish_it_ends_at_the_next_boundary() -> None:
     (final,) = step(engine, [stream])[stream]
     assert final.final and final.finish_reason == "stop" and not len(final.media)
     assert [(type(notice).__name__, notice.event_id) for notice in final.notices] == [("Superseded", "e")]
+
+
+def test_what_waits_when_it_is_told_to_finish_is_never_said_to_have_been_applied() -> None:
+    engine = engine_of(SmallVideoModel())
+    stream = open_video(engine)
+    pictures_of(engine, stream, 2)
+    stream.interact(Interaction("e", {"prompt": "b"}))
+    stream.finish()
+    (final,) = step(engine, [stream])[stream]
+    assert final.final
+    assert final.notices == (Superseded("e", None),)
 
 
 def test_a_window_that_never_fits_is_refused_with_both_numbers() -> None:

@@ -22,7 +22,7 @@ from streamsynth.engine.rollout.model import VideoModel
 from streamsynth.engine.rollout.rollout import Rollout
 from streamsynth.engine.stream import Emission, StepResult, Stream, as_error
 from streamsynth.errors import ErrorCode, StreamSynthError
-from streamsynth.interactions.messages import Interaction, Kv, Notice
+from streamsynth.interactions.messages import ChunkReport, Interaction, Kv, Notice
 from streamsynth.video import VideoRequest
 
 STALLED_S = 2.0
@@ -256,12 +256,12 @@ class RolloutEngine:
         )
 
     def _end(self, stream: RolloutStream) -> None:
-        """It was told to finish: say so at the boundary."""
+        """It was told to finish, and no chunk of it is in the making: a boundary that has been said is dropped."""
         rollout = stream.rollout
-        plan = rollout.plan or rollout.steering.next_chunk(rollout.first_picture)
-        notices = (*plan.notices, *rollout.steering.stop())
+        report = ChunkReport(rollout.steering.chunk) if rollout.plan is None else rollout.plan.report
+        notices = rollout.steering.stop()
         stream.made.append(
-            Emission(self._no_pictures(rollout), self.model.fps, report=plan.report, notices=notices, final=True)
+            Emission(self._no_pictures(rollout), self.model.fps, report=report, notices=notices, final=True)
         )
 
     def _end_chunk(self) -> None:
