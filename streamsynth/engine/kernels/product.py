@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from streamsynth.engine.kernels.launching import fetch, let_next_start, wait_for_previous
+from streamsynth.engine.kernels.launching import let_next_start, wait_for_previous
 
 FEW = 2
 """Rows that are summed without tensor cores."""
@@ -61,18 +61,6 @@ def _columns(tile, n: tl.constexpr, form: tl.constexpr, head_dim: tl.constexpr, 
         first = begin
         second = begin + n
     return begin, count, first, second, head
-
-
-@triton.jit
-def _fetch_rows(w, row, count, begin, k: tl.constexpr, span: tl.constexpr, block_n: tl.constexpr, thread: tl.constexpr):
-    """Send the weights from `begin` to `begin + span` of `count` rows to L2."""
-    itemsize: tl.constexpr = w.dtype.element_ty.primitive_bitwidth // 8
-    if span >= k:
-        fetch(w + row * k, count * (k * itemsize), thread)
-    else:
-        nbytes = tl.maximum(tl.minimum(span, k - begin) * itemsize, 16)
-        for number in tl.static_range(block_n):
-            fetch(w + (row + tl.minimum(number, count - 1)) * k + tl.minimum(begin, k - 8), nbytes, thread + number)
 
 
 @triton.jit
@@ -163,7 +151,6 @@ def _few(
     block_n: tl.constexpr,
     block_k: tl.constexpr,
     overlap: tl.constexpr,
-    ahead: tl.constexpr,
     policy: tl.constexpr,
 ):
     """`n` counts output columns (pairs of them in the gated and the rotary form); w is (rows of weights, k)."""
@@ -171,10 +158,6 @@ def _few(
     paired: tl.constexpr = form >= 2
     tile = tl.program_id(0)
     begin, count, first_row, second_row, head = _columns(tile, n, form, head_dim, block_n)
-    if ahead:
-        _fetch_rows(w, first_row, count, 0, k, k, block_n, 0)
-        if paired:
-            _fetch_rows(w, second_row, count, 0, k, k, block_n, 1)
     wait_for_previous(overlap)
     column = tl.arange(0, block_n)
     valid = column < count
@@ -266,7 +249,6 @@ def _many(
     block_k: tl.constexpr,
     splits: tl.constexpr,
     overlap: tl.constexpr,
-    ahead: tl.constexpr,
     policy: tl.constexpr,
 ):
     """As `_few`. With `block_parts`, x is scaled by a norm's weight; `parts` of `squares` add up to those of a row."""
@@ -276,10 +258,6 @@ def _many(
     begin, count, first_row, second_row, head = _columns(tile, n, form, head_dim, block_n)
     span: tl.constexpr = ((k + splits - 1) // splits + block_k - 1) // block_k * block_k
     inner_begin = tl.program_id(1) * span
-    if ahead:
-        _fetch_rows(w, first_row, count, inner_begin, k, span, block_n, 0)
-        if paired:
-            _fetch_rows(w, second_row, count, inner_begin, k, span, block_n, 1)
     wait_for_previous(overlap)
     column = tl.arange(0, block_n)
     valid = column < count
@@ -397,16 +375,11 @@ class Normed:
 class Products:
     """Launches products on one device; owns the scratch memory of those that are split. For one stream at a time.
 
-    `overlap` is programmatic dependent launch (launching.py), `ahead` the fetching of weights before it lets a kernel
-    begin, `keeps` whether L2 is told which of them to keep; `tilings` overrides the built-in choice.
+    `overlap` is programmatic dependent launch (launching.py); `tilings` overrides the built-in choice.
     """
 
-    def __init__(
-        self, device: torch.device, *, overlap: bool = False, ahead: bool = True, scratch_bytes: int = 16 << 20
-    ) -> None:
+    def __init__(self, device: torch.device, *, overlap: bool = False, scratch_bytes: int = 16 << 20) -> None:
         self.overlap = overlap
-        self.ahead = ahead
-        self.keeps = True
         self.tilings: dict[tuple[Form, int, int, int], Tiling] = {}
         """By form, n, k and `tile_rows`."""
         self._partial = torch.empty(scratch_bytes // 4, dtype=torch.float32, device=device)
@@ -489,7 +462,6 @@ class Products:
         tiles = triton.cdiv(n, tiling.columns)
         if turn is not None:
             tiles = weight.shape[0] // head_dim * triton.cdiv(head_dim // 2, tiling.columns)
-        aligned = k * weight.itemsize % 16 == 0
         around = (
             residual if residual is not None else x,
             turn.positions if turn is not None else self._nothing,
@@ -506,8 +478,7 @@ class Products:
             "block_n": tiling.columns,
             "block_k": tiling.inner,
             "overlap": self.overlap,
-            "ahead": self.overlap and self.ahead and aligned,
-            "policy": _policy(form, weight.nbytes) if self.keeps else "",
+            "policy": _policy(form, weight.nbytes),
             **self._launch(tiling.warps, tiling.stages),
         }
         residual_stride = residual.stride(0) if residual is not None else 0

@@ -21,9 +21,9 @@ class FusedCsm:
     Logits stay in float32, where the plain talker rounds them to the dtype of its weights.
     """
 
-    def __init__(self, talker: CsmTalker, *, overlap: bool = False, ahead: bool = True) -> None:
+    def __init__(self, talker: CsmTalker, *, overlap: bool = False) -> None:
         self._talker = talker
-        self._products = Products(talker.projector.weight.device, overlap=overlap, ahead=ahead)
+        self._products = Products(talker.projector.weight.device, overlap=overlap)
         self._backbone = FusedDecoder(talker.backbone, self._products)
         self._depth = FusedDecoder(talker.depth, self._products)
         self._overlap = overlap
