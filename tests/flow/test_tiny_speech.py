@@ -62,6 +62,21 @@ async def test_what_is_heard_is_what_was_written(runtime: Runtime) -> None:
     assert compare(heard).rate <= 0.15, heard
 
 
+async def test_both_stages_in_one_worker_sound_as_in_two(runtime: Runtime) -> None:
+    sets = ["codec.shares_worker=true", "talker.queue_timeout_s=300"]
+    shared = Runtime(plan(["tiny-speech"], sets=sets))
+    await shared.start()
+    try:
+        assert list(shared.statistics().stages) == ["tiny-speech.talker_codec"]
+        one = [chunk async for chunk in speak(shared, TEXT, seed=5)]
+    finally:
+        await shared.stop()
+    two = [chunk async for chunk in speak(runtime, TEXT, seed=5)]
+    assert one[-1].final
+    assert joined(one).shape == joined(two).shape
+    assert np.abs(joined(one) - joined(two)).max() < 1e-4
+
+
 async def test_the_first_audio_is_small_audible_and_comes_before_the_speech_is_made(runtime: Runtime) -> None:
     """S16, S18, S22: frame by frame, never by the sentence; how many at first depends on the load."""
     flow = speak(runtime, TEXT)
