@@ -22,6 +22,15 @@ class Cost:
 UNKNOWN = Cost(0.0, 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """Steps over `sharers` requests that an engine made to try itself: their work, and the media of all in sum."""
+
+    sharers: int
+    work_s: float
+    media_s: float
+
+
 @dataclass(slots=True)
 class _Seen:
     """Steps over the same number of requests: their work and all of their media."""

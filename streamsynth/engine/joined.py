@@ -165,5 +165,5 @@ def _load(stage: Mapping[str, Any]) -> BatchEngine:
 
 
 def _high_priority() -> Beside:
-    stream = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]  # torch leaves it so
+    stream = torch.cuda.Stream(priority=-1)
     return lambda: torch.cuda.stream(stream)

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 import numpy.typing as npt
 
+from streamsynth.engine.cost import Rehearsal
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk
 from streamsynth.interactions.messages import ChunkReport, Interaction, Notice
@@ -153,6 +154,13 @@ class BatchEngine(Engine, Protocol):
 
         A stream of this engine that is not among them is out of credit or waits for input.
         """
+
+
+@runtime_checkable
+class Rehearsed(Protocol):
+    """An engine that has timed steps of its own, so that what it costs is known before the first request."""
+
+    rehearsals: Sequence[Rehearsal]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,11 +15,17 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from streamsynth.engine.cost import Rehearsal
 from streamsynth.engine.planner import Planner
 from streamsynth.engine.runner import Drawing, FrameGang, StepRunner
 from streamsynth.engine.scheduler import RELAXED_LEAD_S
-from streamsynth.engine.stream import Emission, StepResult, Stream
+from streamsynth.engine.stream import BatchEngine, Emission, StepResult, Stream
 from streamsynth.errors import StreamSynthError
+
+REHEARSED = (1, 4)
+"""How many requests are tried together: what a step costs is a line through these."""
+
+REHEARSED_STEPS = 4
 
 IDLE_PAGES_S = 2.0
 """A request that has had no credit for this long gives its pages back and computes them again when it returns."""
@@ -320,3 +326,23 @@ class Talker:
 
 def _media(frame: Tensor, shape: tuple[int, int]) -> npt.NDArray[np.int16]:
     return frame.numpy().astype(np.int16).reshape(shape)
+
+
+def rehearse(engine: BatchEngine, open_stream: Callable[[], TalkerStream], *, frame_s: float) -> list[Rehearsal]:
+    """Speak a few frames, alone and together, so that the first request finds everything loaded; and say what it took.
+
+    `open_stream` opens a request with its text.
+    """
+    tried = []
+    for count in REHEARSED:
+        streams = [open_stream() for _ in range(count)]
+        for _ in range(2):
+            engine.step(streams)  # The prompts, and what is launched ahead.
+        began, frames = time.perf_counter(), 0
+        for _ in range(REHEARSED_STEPS):
+            made = [emission for _, emission in engine.step(streams).made if isinstance(emission, Emission)]
+            frames += sum(emission.media.size > 0 for emission in made)
+        tried.append(Rehearsal(count, time.perf_counter() - began, frames * frame_s))
+        for stream in streams:
+            stream.close()
+    return tried

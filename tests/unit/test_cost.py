@@ -71,3 +71,13 @@ def test_where_more_cost_less_the_most_that_were_seen_say_what_each_costs() -> N
     cost.add(0.030, 0.04, 1)
     cost.add(0.020, 0.08, 2)
     assert cost.look() == Cost(0.0, pytest.approx(0.25))
+
+
+def test_a_rehearsal_of_one_and_of_several_tells_what_is_shared_before_any_request() -> None:
+    """The steps of tiny-speech alone and four together."""
+    cost = MediaCost(0.5)
+    cost.add(0.0492, 0.16, 1)
+    cost.add(0.0712, 0.64, 4)
+    seen = cost.look()
+    assert seen.shared == pytest.approx(0.26, rel=0.1)
+    assert seen.each == pytest.approx(0.046, rel=0.15)

@@ -14,7 +14,7 @@ from streamsynth.engine.planner import Planner
 from streamsynth.engine.runner import Drawing, Runner
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.stream import Emission
-from streamsynth.engine.talker import Passage, Talker, TalkerStream
+from streamsynth.engine.talker import Passage, Talker, TalkerStream, rehearse
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.models.csm.model import CsmTalker
 from streamsynth.models.csm.random_weights import random_talker
@@ -388,3 +388,13 @@ def test_who_is_far_ahead_leaves_the_device_free_between_its_steps(
     assert set(near) == {1}
     assert set(far[1:]) == {0, 1}
     stream.close()
+
+
+def test_a_rehearsal_times_one_request_and_several_and_leaves_every_page_free(model: CsmTalker) -> None:
+    talker = engine(model)
+    tried = rehearse(talker, lambda: speak(talker, "abcdef ghijkl mnopqr", max_frames=40), frame_s=0.04)
+    assert [each.sharers for each in tried] == [1, 4]
+    assert 0 < tried[0].media_s <= 0.16
+    assert tried[1].media_s == pytest.approx(4 * tried[0].media_s)
+    assert all(each.work_s > 0 for each in tried)
+    assert talker.counters()["free_pages"] == 199

@@ -11,7 +11,7 @@ import torch
 from streamsynth.engine.runner import Drawing
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.stream import StepResult, Stream
-from streamsynth.engine.talker import Talker, TalkerStream
+from streamsynth.engine.talker import Talker, TalkerStream, rehearse
 from streamsynth.models.csm.loop import PAGE_SIZE, LoopSizes, open_loop
 from streamsynth.models.csm.pipeline import CSM, TOKEN_RATE
 from streamsynth.models.csm.prompts import CsmReader, PromptWriter
@@ -63,7 +63,7 @@ class CsmEngine:
         )
         self._sampling = {"first": temperature, "rest": depth_temperature}
         self._top_k = top_k
-        self._warm_up()
+        self.rehearsals = rehearse(self, self._say_hello, frame_s=model.codebooks / TOKEN_RATE)
 
     def open(self, request: Mapping[str, Any]) -> TalkerStream:
         asked = SpeechRequest.from_wire(dict(request))
@@ -84,11 +84,8 @@ class CsmEngine:
     def close(self) -> None:
         pass
 
-    def _warm_up(self) -> None:
-        """Speak a word, so that the first request finds everything loaded."""
+    def _say_hello(self) -> TalkerStream:
         stream = self.open(SpeechRequest(voice=CSM.speech.default_voice, seed=0).to_wire())
-        stream.push("Hello.")
+        stream.push("Hello, how are you?")
         stream.finish()
-        for _ in range(4):
-            self.step([stream])
-        stream.close()
+        return stream

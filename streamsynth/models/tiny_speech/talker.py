@@ -10,7 +10,7 @@ import torch
 from streamsynth.engine.runner import Drawing
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.stream import StepResult, Stream
-from streamsynth.engine.talker import Talker, TalkerStream
+from streamsynth.engine.talker import Talker, TalkerStream, rehearse
 from streamsynth.models.csm.loop import PAGE_SIZE, LoopSizes, open_loop
 from streamsynth.models.csm.weights import load_talker
 from streamsynth.models.tiny_speech.pipeline import FRAME_RATE
@@ -66,7 +66,7 @@ class TinyTalker:
         self._voice = Voice(vocabulary, open_reading(read, vocabulary.symbols), guided=self._guidance != 1.0)
         self._sampling = {"first": temperature, "rest": depth_temperature}
         self._top_k = top_k
-        self._warm_up()
+        self.rehearsals = rehearse(self, self._say_hello, frame_s=1 / FRAME_RATE)
 
     def open(self, request: Mapping[str, Any]) -> TalkerStream:
         asked = SpeechRequest.from_wire(dict(request))
@@ -89,11 +89,8 @@ class TinyTalker:
     def close(self) -> None:
         pass
 
-    def _warm_up(self) -> None:
-        """Speak a word, so that the first request finds everything loaded."""
+    def _say_hello(self) -> TalkerStream:
         stream = self.open(SpeechRequest(voice="", seed=0).to_wire())
-        stream.push("Hello.")
+        stream.push("Hello, how are you?")
         stream.finish()
-        for _ in range(4):
-            self.step([stream])
-        stream.close()
+        return stream
