@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import torch
 
-from streamsynth.engine.stream import BatchEngine, Emission, MediaStream, StepResult, Stream, TextStream
+from streamsynth.engine.stream import BatchEngine, Emission, MediaStream, Rehearsed, StepResult, Stream, TextStream
 from streamsynth.errors import StreamSynthError
 from streamsynth.graph.chunk import Chunk, Unit
 
@@ -74,6 +74,7 @@ class JoinedEngine:
         self._maker = _load(maker)
         self._unit = Unit(maker["unit"])
         self._beside = _high_priority() if torch.cuda.is_available() else contextlib.nullcontext
+        self.rehearsals = self._maker.rehearsals if isinstance(self._maker, Rehearsed) else ()
         with self._beside():
             self._taker = _load(taker)
 
