@@ -64,7 +64,7 @@ def bench_ar(load: ArLoad) -> list[Report]:
         gang_rows=1,
         max_rows=max(load.streams),
         max_tokens=512,
-        max_positions=load.context + load.frames,
+        max_model_len=load.context + load.frames,
         kv_cache_memory_bytes=_pages_bytes(talker.config, talker.projector.weight.dtype, load),
     )
     own = _own_side(talker, sizes, load)

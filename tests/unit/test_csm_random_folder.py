@@ -13,6 +13,7 @@ from transformers import CsmForConditionalGeneration
 
 from streamsynth.bench.ar_sides import StreamSynthSide, TransformersSide
 from streamsynth.engine.stream import Emission
+from streamsynth.errors import StreamSynthError
 from streamsynth.graph.chunk import Chunk, Unit
 from streamsynth.models.csm.codec import CsmCodec
 from streamsynth.models.csm.engine import CsmEngine
@@ -60,7 +61,7 @@ def test_an_utterance_ends_at_its_limit_and_sounds_for_as_long(folder: Path) -> 
 
 def test_transformers_reads_the_folder_and_draws_the_same_frames(folder: Path) -> None:
     ours = load_talker(folder)
-    sizes = LoopSizes(gang_rows=1, max_rows=2, max_tokens=64, max_positions=128, kv_cache_memory_bytes=1 << 20)
+    sizes = LoopSizes(gang_rows=1, max_rows=2, max_tokens=64, max_model_len=128, kv_cache_memory_bytes=1 << 20)
     side = StreamSynthSide(ours, open_loop(ours, sizes), temperature=0.0, top_k=0)
     theirs = TransformersSide(folder, dtype=torch.float32, device="cpu", temperature=0.0, top_k=0)
     prompts = torch.randint(256, (2, 9), generator=torch.Generator().manual_seed(0))
@@ -74,3 +75,26 @@ def test_names_of_marks_in_a_text_are_spelled_out(folder: Path) -> None:
     prompt = PromptWriter(tokenizer, CODEBOOKS)("0", said)
     assert len(prompt) == 2 + len("[0]") + len(said)
     assert prompt[1:-1, 0].max() < 256
+
+
+@pytest.mark.parametrize(
+    ("max_model_len", "kv_cache_memory_bytes", "positions"),
+    [(-1, 1 << 20, 256), (-1, 9 * 4096, 128), (40, 1 << 20, 40)],
+)
+def test_a_row_has_the_positions_that_were_asked_for_or_that_model_and_pages_hold(
+    folder: Path, max_model_len: int, kv_cache_memory_bytes: int, positions: int
+) -> None:
+    sizes = LoopSizes(
+        gang_rows=1,
+        max_rows=2,
+        max_tokens=64,
+        max_model_len=max_model_len,
+        kv_cache_memory_bytes=kv_cache_memory_bytes,
+    )
+    assert open_loop(load_talker(folder), sizes).max_positions == positions
+
+
+def test_more_positions_than_the_pages_hold_are_refused_with_the_limits(folder: Path) -> None:
+    sizes = LoopSizes(gang_rows=1, max_rows=2, max_tokens=64, max_model_len=200, kv_cache_memory_bytes=9 * 4096)
+    with pytest.raises(StreamSynthError, match="the model's limit is 256, 8 usable pages of 16 hold 128"):
+        open_loop(load_talker(folder), sizes)

@@ -34,24 +34,25 @@ class CsmEngine:
         top_k: int,
         max_rows: int,
         max_tokens: int,
+        max_model_len: int,
         kv_cache_memory_bytes: int,
         float8: bool,
     ) -> None:
         torch.set_num_threads(1)
         model = load_talker(Path(folder), dtype=getattr(torch, dtype), device=device)
         self._writer = PromptWriter(load_tokenizer(Path(folder)), model.codebooks)
-        self._positions = model.config.backbone.max_position_embeddings
         loop = open_loop(
             model,
             LoopSizes(
                 gang_rows=1,
                 max_rows=max_rows,
                 max_tokens=max_tokens,
-                max_positions=self._positions,
+                max_model_len=max_model_len,
                 kv_cache_memory_bytes=kv_cache_memory_bytes,
                 float8=float8,
             ),
         )
+        self._positions = loop.max_positions
         self._talker = Talker(
             loop.runner,
             loop.planner,

@@ -9,9 +9,9 @@ import torch
 from streamsynth.engine.attention import PageMemory, QuantisedPageMemory
 from streamsynth.engine.captured import CapturedRunner, StepSizes
 from streamsynth.engine.kv.pages import PagePool
+from streamsynth.engine.kv.sizing import fitted_length, pool_pages
 from streamsynth.engine.planner import Planner
 from streamsynth.engine.runner import Runner, StepRunner
-from streamsynth.errors import invalid_value
 from streamsynth.models.csm.model import CsmTalker
 
 PAGE_SIZE = 16
@@ -21,7 +21,8 @@ _PROMPT_TOKENS = (64, 512)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopSizes:
-    """`gang_rows`: the rows of each request. `max_rows` and `max_tokens` bound a step, `max_positions` a row.
+    """`gang_rows`: the rows of each request. `max_rows` and `max_tokens` bound a step, `max_model_len` a row (-1: what
+    the model and the pages hold).
 
     `float8` keeps keys and values in eight bits, with a scale a token and head. `overlap` lets a kernel start while the
     one before it runs, where the device can: only without it a kernel's time is its own.
@@ -30,7 +31,7 @@ class LoopSizes:
     gang_rows: int
     max_rows: int
     max_tokens: int
-    max_positions: int
+    max_model_len: int
     kv_cache_memory_bytes: int
     float8: bool = False
     overlap: bool = True
@@ -38,9 +39,12 @@ class LoopSizes:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
+    """`max_positions` is what a row may have, its prompt included."""
+
     runner: StepRunner
     planner: Planner
     memory: PageMemory
+    max_positions: int
 
 
 def open_loop(talker: CsmTalker, sizes: LoopSizes) -> Loop:
@@ -53,16 +57,21 @@ def open_loop(talker: CsmTalker, sizes: LoopSizes) -> Loop:
         "kv_heads": backbone.kv_heads,
         "head_dim": backbone.head_dim,
     }
-    pages = sizes.kv_cache_memory_bytes // kind.page_bytes(**shape, dtype=like.dtype)
-    if pages < 2:
-        raise invalid_value("kv_cache_memory_bytes", sizes.kv_cache_memory_bytes, "room for two pages")
+    pages = pool_pages(sizes.kv_cache_memory_bytes, kind.page_bytes(**shape, dtype=like.dtype))
+    positions = fitted_length(
+        sizes.max_model_len,
+        model_limit=backbone.max_position_embeddings,
+        usable_pages=(pages - 1) // sizes.gang_rows,
+        page_size=PAGE_SIZE,
+    )
     memory = kind(**shape, pages=pages, like=like)
     planner = Planner(PagePool(pages), page_size=PAGE_SIZE, max_rows=sizes.max_rows, max_tokens=sizes.max_tokens)
     plain = Runner(talker, memory)
-    return Loop(_captured(talker, memory, plain, sizes) if like.is_cuda else plain, planner, memory)
+    runner = _captured(talker, memory, plain, sizes, positions) if like.is_cuda else plain
+    return Loop(runner, planner, memory, positions)
 
 
-def _captured(talker: CsmTalker, memory: PageMemory, plain: Runner, sizes: LoopSizes) -> CapturedRunner:
+def _captured(talker: CsmTalker, memory: PageMemory, plain: Runner, sizes: LoopSizes, positions: int) -> CapturedRunner:
     # Triton is there on CUDA alone.
     from streamsynth.engine.kernels.paged import PagedKernels
     from streamsynth.models.csm.fused import FusedCsm
@@ -76,7 +85,7 @@ def _captured(talker: CsmTalker, memory: PageMemory, plain: Runner, sizes: LoopS
         units=(*units, most),
         tokens=[*(size for size in _PROMPT_TOKENS if size < sizes.max_tokens), sizes.max_tokens],
         max_rows=sizes.max_rows,
-        max_positions=sizes.max_positions,
+        max_positions=positions,
     )
     return CapturedRunner(
         FusedCsm(talker, overlap=overlap), memory, steps, plain=plain, attention=PagedKernels(device, overlap=overlap)

@@ -29,6 +29,7 @@ CSM = Pipeline(
                 "top_k": 50,
                 "max_rows": 64,
                 "max_tokens": 512,
+                "max_model_len": -1,
                 "kv_cache_memory_bytes": 8 << 30,
                 "float8": False,
             },

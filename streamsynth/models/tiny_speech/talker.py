@@ -50,7 +50,7 @@ class TinyTalker:
                 gang_rows=1 if self._guidance == 1.0 else 2,
                 max_rows=max_rows,
                 max_tokens=max_tokens,
-                max_positions=model.config.backbone.max_position_embeddings,
+                max_model_len=-1,
                 kv_cache_memory_bytes=kv_cache_memory_bytes,
             ),
         )
