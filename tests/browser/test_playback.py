@@ -39,7 +39,8 @@ def check_played_whole(ear: Ear, part: dict[str, Any]) -> None:
     assert playback["underruns"] == 0
     assert playback["frame"] - playback["firstFrame"] == part["total"]
     heard = ear.heard(playback["firstFrame"], part["total"])
-    assert np.abs(heard - faded(sine(0, part["total"]))).max() <= HALF_LSB
+    wrong = np.flatnonzero(np.abs(heard - faded(sine(0, part["total"]))) > HALF_LSB)
+    assert not len(wrong), f"{len(wrong)} samples, {wrong[0]} to {wrong[-1]}, are not what was made"
 
 
 def test_an_utterance_is_heard_sample_by_sample(patient_ear: Ear) -> None:
