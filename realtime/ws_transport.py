@@ -84,7 +84,10 @@ class WebSocketTransport:
         return self._peer.taken_bytes()
 
     def abort(self) -> None:
-        self._transport.abort()
+        # A transport that the peer's end of file closed, and whose buffer has left since, has no loop any more:
+        # asyncio's own abort fails on it.
+        if not self._transport.is_closing() or self.buffered_bytes:
+            self._transport.abort()
 
     def silent_s(self) -> float | None:
         """How long ago the peer was seen to live: it sent bytes, or since the last call read some. None: unknown."""

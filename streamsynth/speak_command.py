@@ -27,6 +27,9 @@ app = typer.Typer(add_completion=False)
 PAUSE_S = 0.6
 """Between the utterances of a long text."""
 
+UNREAD_UTTERANCES = 4
+"""How many utterances of a long text may be made, or under way, ahead of the one that is written."""
+
 _READ_BYTES = 1 << 16
 
 
@@ -170,30 +173,40 @@ def _open_sink(output: str | None) -> Sink:
 async def _speak(
     synth: StreamSynth, source: AsyncIterator[str], sink: Sink, settings: dict[str, Any], progress: Progress
 ) -> None:
+    unread = asyncio.Semaphore(UNREAD_UTTERANCES)
     try:
         async with synth.speech_session(**settings) as session, asyncio.TaskGroup() as group:
-            group.create_task(_feed(session, source, progress))
+            group.create_task(_feed(session, source, unread, progress))
             async for utterance in session:
                 await _write(utterance, sink, progress)
+                unread.release()
     except BaseExceptionGroup as failures:
         # Whatever failed first stopped the rest.
         raise failures.exceptions[0] from None
 
 
-async def _feed(session: SpeechSession, source: AsyncIterator[str], progress: Progress) -> None:
+async def _feed(
+    session: SpeechSession, source: AsyncIterator[str], unread: asyncio.Semaphore, progress: Progress
+) -> None:
+    """Text goes in as it comes, but no further ahead of what is heard than `unread` lets it: a book is not a burst."""
     cutter = UtteranceCutter()
+    begun = False
+
+    async def send(pieces: list[Piece]) -> None:
+        nonlocal begun
+        for piece in pieces:
+            if not begun:
+                await unread.acquire()
+            begun = not piece.ends_utterance
+            progress.text_sent()
+            await session.send(piece.text)
+            if piece.ends_utterance:
+                await session.flush()
+
     async for text in source:
-        await _send(session, cutter.push(text), progress)
-    await _send(session, cutter.finish(), progress)
+        await send(cutter.push(text))
+    await send(cutter.finish())
     await session.finish()
-
-
-async def _send(session: SpeechSession, pieces: list[Piece], progress: Progress) -> None:
-    for piece in pieces:
-        progress.text_sent()
-        await session.send(piece.text)
-        if piece.ends_utterance:
-            await session.flush()
 
 
 async def _write(utterance: Utterance, sink: Sink, progress: Progress) -> None:

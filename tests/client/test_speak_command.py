@@ -18,6 +18,7 @@ import soundfile
 
 from streamsynth.codecs.quantise import to_s16
 from streamsynth.environment import child_environment
+from streamsynth.session import MAX_UTTERANCES
 from streamsynth.testing.server_process import ServerProcess
 from streamsynth.testing.sine import sine
 
@@ -104,13 +105,16 @@ def test_speech_begins_before_the_piped_text_has_ended() -> None:
 
 
 def test_a_long_text_is_spoken_to_its_end(tmp_path: Path) -> None:
+    """It is more utterances than a session may have unread: the text waits for its speech."""
     sentence = "This is one of many sentences. "
-    (tmp_path / "text.txt").write_text(sentence * 2400)
+    count = 3300
+    (tmp_path / "text.txt").write_text(sentence * count)
     done = speak("--file", str(tmp_path / "text.txt"))
     pause = round(0.6 * 24_000)
-    utterances = -(-2400 // -(-1500 // len(sentence)))
+    utterances = -(-count // -(-1500 // len(sentence)))
+    assert utterances > MAX_UTTERANCES
     assert done.returncode == 0, done.stderr
-    expected = 2400 * len(sentence) * SAMPLES_PER_CHARACTER + (utterances - 1) * pause
+    expected = count * len(sentence) * SAMPLES_PER_CHARACTER + (utterances - 1) * pause
     assert len(done.stdout) // 2 == expected
 
 

@@ -189,3 +189,16 @@ async def test_a_client_that_answers_pings_lives() -> None:
     async with serving(ping_interval_s=0.1, dead_peer_s=0.3) as server, speaking(server.url, **PCM) as client:
         await asyncio.sleep(1)
         assert kinds(await client.speak("alive")) == WHOLE
+
+
+async def test_a_reader_that_ends_its_side_before_it_reads_is_let_go_without_a_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """SP-8: the transport closes by itself once what it holds has been read, and is not aborted after that."""
+    async with serving() as server:
+        with await RawClient.open(server.url, receive_buffer=4096) as client:
+            await client.speak("x" * 2000)
+            await frozen(server)
+            client.half_close()
+            await client.read_all()
+    assert [record.message for record in caplog.records if record.exc_info] == []
