@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias
 
 from streamsynth.graph.edge import EndOfEdge
+from streamsynth.interactions.events import check_prompt
 from streamsynth.interactions.messages import Applied, Kv, Mode, Superseded
 from streamsynth.video import VideoChunk
 
@@ -46,7 +47,7 @@ class VideoSource(Protocol):
         """Cancel and let go of everything. Idempotent."""
 
 
-class VideoSession:
+class VideoSession(AsyncIterator[VideoChunk]):
     """One video, made while it is read. An async context manager: leaving it cancels what is unfinished.
 
     Iterate over it for its chunks; the last one is `final`. Who does not read stops the model. Use from one event loop.
@@ -62,12 +63,13 @@ class VideoSession:
         self._fields = {name: value for name, value in fields.items() if value is not None}
         self._on_closed = on_closed
         self._config: VideoConfig | None = None
+        self._over = False
 
     @property
     def config(self) -> VideoConfig:
         """What is being made, once the session was entered."""
-        if self._config is None:
-            raise RuntimeError("enter the video session first")
+        self._check_entered()
+        assert self._config is not None
         return self._config
 
     async def __aenter__(self) -> Self:
@@ -84,6 +86,8 @@ class VideoSession:
         if self._config is not None:
             raise RuntimeError("a video session can be entered once")
         try:
+            for name in self._fields.keys() & {"prompt", "negative_prompt"}:
+                check_prompt(self._fields[name], name)  # What no JSON can carry is refused here, by its name.
             self._config = await self._source.open(self._fields)
         except BaseException:
             self._on_closed(self)
@@ -111,6 +115,7 @@ class VideoSession:
         Takes effect without being awaited; awaited, it says where (`Applied`) or why not (`Superseded`), or raises what
         the model refuses. That comes only while the video is read. Raises StreamSynthError for what cannot be asked.
         """
+        self._check_entered()
         asked = {"event_id": event_id, "transition_chunks": transition_chunks, "mode": mode, "kv": kv}
         if prompt is not None:
             event = {"prompt": prompt, **event}
@@ -122,17 +127,28 @@ class VideoSession:
 
     def stop(self) -> None:
         """Begin no further chunk: what is made still comes, then the end. Idempotent."""
+        self._check_entered()
         self._source.stop()
 
-    async def __aiter__(self) -> AsyncIterator[VideoChunk]:
-        while True:
-            try:
-                chunk = await self._source.receive()
-            except EndOfEdge:
-                return
-            yield chunk
-            if chunk.final:
-                return
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> VideoChunk:
+        """Cancelled, it loses nothing: the next one goes on."""
+        self._check_entered()
+        if self._over:
+            raise StopAsyncIteration
+        try:
+            chunk = await self._source.receive()
+        except EndOfEdge:
+            self._over = True
+            raise StopAsyncIteration from None
+        self._over = chunk.final
+        return chunk
+
+    def _check_entered(self) -> None:
+        if self._config is None:
+            raise RuntimeError("enter the video session first: async with synth.video_session(prompt) as video")
 
 
 class Receipts:

@@ -20,6 +20,10 @@ def check_prompt(value: object, param: str = "prompt") -> str:
     limit = f"text of 1 to {MAX_PROMPT_CHARACTERS} characters that are not all spaces"
     if not isinstance(value, str) or not value.strip() or len(value) > MAX_PROMPT_CHARACTERS:
         raise invalid_value(param, value, limit)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise invalid_value(param, value, "free of lone surrogates") from None
     return value
 
 

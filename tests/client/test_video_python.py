@@ -49,6 +49,42 @@ async def test_a_video_is_read_to_its_end(door: str, server: ServerProcess) -> N
 
 
 @both
+async def test_a_read_that_is_cancelled_loses_nothing(door: str, server: ServerProcess) -> None:
+    chunks: list[VideoChunk] = []
+    async with opened(door, server) as synth, synth.video_session("red", num_frames=57, **SMALL) as video:
+        while not chunks or not chunks[-1].final:
+            try:
+                chunks.append(await asyncio.wait_for(anext(video), 0.0005))
+            except TimeoutError:
+                await asyncio.sleep(0.001)
+    assert frames(chunks) == list(range(57))
+
+
+@both
+async def test_a_session_that_was_not_entered_says_so(door: str, server: ServerProcess) -> None:
+    async with opened(door, server) as synth:
+        video = synth.video_session("red", **SMALL)
+        for use in (video.stop, lambda: video.interact("blue")):
+            with pytest.raises(RuntimeError, match="enter the video session first"):
+                use()
+        with pytest.raises(RuntimeError, match="enter the video session first"):
+            await anext(video)
+
+
+@both
+async def test_a_lone_surrogate_is_refused_by_name_and_the_video_goes_on(door: str, server: ServerProcess) -> None:
+    async with opened(door, server) as synth:
+        with pytest.raises(StreamSynthError, match="lone surrogates") as refused:
+            async with synth.video_session("\ud800", **SMALL):
+                pass
+        assert (refused.value.code, refused.value.param) == (ErrorCode.INVALID_VALUE, "prompt")
+        async with synth.video_session("red", num_frames=30, **SMALL) as video:
+            with pytest.raises(StreamSynthError, match="lone surrogates"):
+                video.interact("\ud800")
+            assert frames([chunk async for chunk in video]) == list(range(30))
+
+
+@both
 async def test_steering_is_seen_where_its_receipt_says(door: str, server: ServerProcess) -> None:
     async with opened(door, server) as synth, synth.video_session("red", **SMALL) as video:
         seen: list[VideoChunk] = []
