@@ -117,7 +117,8 @@ class StreamSynth:
         self._door = door
         self._sessions: set[SpeechSession | VideoSession] = set()
         self._endings: set[asyncio.Task[None]] = set()
-        self._running = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The one it runs in, while it does."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -130,14 +131,14 @@ class StreamSynth:
 
     async def start(self) -> None:
         """What entering does."""
-        if self._running:
+        if self._loop is not None:
             raise RuntimeError("it has been entered already")
         await self._door.start()
-        self._running = True
+        self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
         """What leaving does. Idempotent."""
-        self._running = False
+        self._loop = None
         try:
             for session in list(self._sessions):
                 await session.close()
@@ -233,8 +234,10 @@ class StreamSynth:
         return session
 
     def _check_running(self) -> None:
-        if not self._running:
+        if self._loop is None:
             raise RuntimeError("enter it first: async with StreamSynth() as synth")
+        if self._loop is not asyncio.get_running_loop():
+            raise RuntimeError("it was entered in another event loop, and is of use in that one only")
 
     def _see_to(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run what ends a session to its end, whoever has stopped waiting for it."""

@@ -462,3 +462,13 @@ async def test_it_can_be_entered_only_while_it_is_not(synth: StreamSynth) -> Non
 async def test_it_must_be_entered() -> None:
     with pytest.raises(RuntimeError, match="enter it first"):
         StreamSynth("sine").speak("too early")
+
+
+async def test_another_event_loop_is_refused_instead_of_hanging(synth: StreamSynth) -> None:
+    async def use() -> None:
+        with pytest.raises(RuntimeError, match="another event loop"):
+            synth.speak("elsewhere")
+        with pytest.raises(RuntimeError, match="another event loop"):
+            synth.video_session("elsewhere")
+
+    await asyncio.to_thread(asyncio.run, use())
