@@ -21,6 +21,9 @@ MAX_UTTERANCES = 64
 DEFAULTS: Mapping[str, object] = {"split_granularity": Granularity.SENTENCE.value}
 """Sentence by sentence, so that speech begins before the utterance's text has ended."""
 
+_OF_THE_WIRE = frozenset({"type", "response_format", "sample_rate", "stream_audio", "ack", "close_on_done"})
+"""Settings that say how sound travels: here it comes as samples, at the model's own rate."""
+
 
 class Source(Protocol):
     """Where one utterance comes from. Only `receive` waits."""
@@ -206,6 +209,7 @@ class SpeechSession:
         self._answer = asyncio.get_running_loop().create_future()
         self._answer.set_result(None)
         try:
+            _check_settings(self._fields)
             await self._connection.open(self._fields)
         except BaseException:
             self._on_closed(self)
@@ -230,6 +234,7 @@ class SpeechSession:
         while not self._answer.done():
             await asyncio.wait([self._answer])
         fields = _complete({**self._fields, **_wire_names(changes)})
+        _check_settings(fields)
         self._answer = self._connection.configure(fields)
         self._answer.add_done_callback(lambda answer: self._configured(answer, fields))
         await asyncio.shield(self._answer)
@@ -325,6 +330,12 @@ def _complete(fields: Mapping[str, object]) -> dict[str, object]:
 def _wire_names(settings: Mapping[str, object]) -> dict[str, object]:
     names = {"granularity": "split_granularity"}
     return {names.get(name, name): value for name, value in settings.items()}
+
+
+def _check_settings(fields: Mapping[str, object]) -> None:
+    for name in sorted(_OF_THE_WIRE & fields.keys()):
+        message = f"there is no setting {name!r}: sound comes as float32 samples at the model's own rate"
+        raise StreamSynthError(ErrorCode.UNKNOWN_FIELD, message, param=name)
 
 
 def _check_text(text: object) -> None:

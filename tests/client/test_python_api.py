@@ -137,6 +137,10 @@ REFUSED: list[tuple[dict[str, Any], ErrorCode]] = [
     ({"max_new_tokens": 0}, ErrorCode.INVALID_VALUE),
     ({"granularity": "word"}, ErrorCode.INVALID_VALUE),
     ({"colour": "red"}, ErrorCode.UNKNOWN_FIELD),
+    ({"sample_rate": 8000}, ErrorCode.UNKNOWN_FIELD),
+    ({"response_format": "mp3"}, ErrorCode.UNKNOWN_FIELD),
+    ({"stream_audio": False}, ErrorCode.UNKNOWN_FIELD),
+    ({"type": "x"}, ErrorCode.UNKNOWN_FIELD),
     ({"word_timestamps": True}, ErrorCode.UNSUPPORTED_FIELD),
     ({"ref_audio": "http://x/y"}, ErrorCode.UNSUPPORTED_REFERENCE),
 ]
