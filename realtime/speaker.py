@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
 from streamsynth.codecs import EncodingLane
-from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.errors import StreamSynthError
 from streamsynth.flows import SpeechFlow
 from streamsynth.observe.metrics import Metrics
 from streamsynth.realtime.admission import Admission
 from streamsynth.realtime.auth import Caller
 from streamsynth.realtime.limits import Limits
+from streamsynth.realtime.maker import Maker
 from streamsynth.realtime.session_config import SessionSettings
 from streamsynth.realtime.speech_audio import UtteranceAudio
 from streamsynth.realtime.speech_session import SpeechSession
 from streamsynth.runtime import Runtime
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,11 +37,8 @@ class Stand:
     settle: Callable[[], None]
 
 
-class Speaker:
-    """Starts at once. Text given before the flow is open waits for it.
-
-    `task` ends when nothing is left of the utterance, in the worker either.
-    """
+class Speaker(Maker[SpeechFlow]):
+    """Text given before the flow is open waits for it."""
 
     def __init__(self, index: int, settings: SessionSettings, stand: Stand) -> None:
         self._index = index
@@ -51,9 +46,7 @@ class Speaker:
         self._stand = stand
         self._text = ""
         self._text_finished = False
-        self._flow: SpeechFlow | None = None
-        self._stopped_s = 0.0
-        self.task = asyncio.create_task(self._run(), name=f"speaker {index}")
+        super().__init__(f"utterance {index}", stand.metrics)
 
     def push(self, text: str) -> None:
         self._text += text
@@ -62,13 +55,6 @@ class Speaker:
     def finish_text(self) -> None:
         self._text_finished = True
         self._pass_text()
-
-    def stop(self) -> None:
-        """Make nothing more, from now on; never blocks."""
-        self._stopped_s = monotonic()
-        if self._flow is not None:
-            self._flow.cancel()
-        self.task.cancel()
 
     def _pass_text(self) -> None:
         flow = self._flow
@@ -83,21 +69,6 @@ class Speaker:
         except StreamSynthError as error:
             flow.cancel()
             self._failed(error)
-
-    async def _run(self) -> None:
-        try:
-            await self._make()
-        except StreamSynthError as error:
-            self._failed(error)
-        except asyncio.CancelledError:
-            await self._idle()
-            raise
-        except Exception:
-            logger.exception("utterance %s failed", self._flow.id if self._flow else "without a flow")
-            self._failed(StreamSynthError(ErrorCode.INTERNAL_ERROR, "the server failed; its log says why"))
-        finally:
-            if self._flow is not None:
-                self._flow.cancel()
 
     async def _make(self) -> None:
         stand = self._stand
@@ -137,9 +108,3 @@ class Speaker:
     def _failed(self, error: StreamSynthError) -> None:
         self._stand.session.synthesis_failed(self._index, error, monotonic())
         self._stand.settle()
-
-    async def _idle(self) -> None:
-        """Stay until the worker has let go, and say how long that took."""
-        if self._flow is not None:
-            await self._flow.idle()
-            self._stand.metrics.cancel_idle(monotonic() - self._stopped_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +10,7 @@ from time import monotonic
 from typing import TypeVar
 
 from streamsynth.codecs import EncodingLane, VideoEncoder, open_video_encoder
-from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.errors import StreamSynthError
 from streamsynth.flows import Outcome, VideoFlow
 from streamsynth.graph.flow import first_cause
 from streamsynth.interactions.messages import Interaction, Notice, Refused
@@ -19,13 +18,13 @@ from streamsynth.observe.metrics import Metrics
 from streamsynth.realtime.admission import Admission
 from streamsynth.realtime.auth import Caller
 from streamsynth.realtime.limits import Limits
+from streamsynth.realtime.maker import Maker
 from streamsynth.realtime.picture_queue import PictureQueue
 from streamsynth.realtime.video_fields import VideoSettings
 from streamsynth.realtime.video_session import VideoSession
 from streamsynth.runtime import Runtime
 from streamsynth.video import VideoChunk
 
-logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -45,15 +44,13 @@ class Studio:
     settle: Callable[[], None]
 
 
-class VideoMaker:
-    """Starts at once. `task` ends when nothing is left of the video, in the worker either."""
+class VideoMaker(Maker[VideoFlow]):
+    """The one video of its session."""
 
     def __init__(self, settings: VideoSettings, studio: Studio) -> None:
         self._settings = settings
         self._studio = studio
-        self._flow: VideoFlow | None = None
         self._finished = False
-        self._stopped_s = 0.0
         self._received = 0
         self._chunks = 0
         self._last_chunk = -1
@@ -68,7 +65,7 @@ class VideoMaker:
             fps=settings.fps,
             payload_bytes=studio.limits.video_message_bytes,
         )
-        self.task = asyncio.create_task(self._run(), name="video")
+        super().__init__("video", studio.metrics)
 
     def steer(self, interaction: Interaction) -> None:
         if self._flow is None or self._finished:
@@ -83,28 +80,6 @@ class VideoMaker:
         self._finished = True
         if self._flow is not None:
             self._flow.finish()
-
-    def stop(self) -> None:
-        """Make nothing more, from now on; never blocks."""
-        self._stopped_s = monotonic()
-        if self._flow is not None:
-            self._flow.cancel()
-        self.task.cancel()
-
-    async def _run(self) -> None:
-        try:
-            await self._make()
-        except StreamSynthError as error:
-            self._failed(error)
-        except asyncio.CancelledError:
-            await self._idle()
-            raise
-        except Exception:
-            logger.exception("video %s failed", self._flow.id if self._flow else "without a flow")
-            self._failed(StreamSynthError(ErrorCode.INTERNAL_ERROR, "the server failed; its log says why"))
-        finally:
-            if self._flow is not None:
-                self._flow.cancel()
 
     async def _make(self) -> None:
         studio = self._studio
@@ -218,9 +193,3 @@ class VideoMaker:
     def _failed(self, error: StreamSynthError) -> None:
         self._studio.session.failed(error)
         self._studio.settle()
-
-    async def _idle(self) -> None:
-        """Stay until the worker has let go, and say how long that took."""
-        if self._flow is not None:
-            await self._flow.idle()
-            self._studio.metrics.cancel_idle(monotonic() - self._stopped_s)
