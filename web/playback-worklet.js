@@ -7,6 +7,7 @@ const QUANTA_PER_STATUS = 4;
 
 class PlaybackProcessor extends AudioWorkletProcessor {
   #quanta = 0;
+  #nextFrame = 0;
   #wasIdle = false;
 
   constructor() {
@@ -16,8 +17,11 @@ class PlaybackProcessor extends AudioWorkletProcessor {
   }
 
   process(_inputs, [[out]]) {
-    this.core.process(out, currentFrame);
-    if (this.#quanta++ % QUANTA_PER_STATUS === 0) this.#report(currentFrame + out.length);
+    // Chromium now and then gives two or three quanta in a row the time of the first; each is played all the same.
+    const frame = Math.max(currentFrame, this.#nextFrame);
+    this.#nextFrame = frame + out.length;
+    this.core.process(out, frame);
+    if (this.#quanta++ % QUANTA_PER_STATUS === 0) this.#report(this.#nextFrame);
     return true;
   }
 

@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from _pytest.runner import runtestprotocol
 from ear import HEARABLE, Ear
 from opening import OpenPage, StartServer
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, sync_playwright
@@ -103,22 +102,3 @@ def ear(open_page: OpenPage, sine_server: str) -> Ear:
 def patient_ear(open_page: OpenPage, sine_server: str) -> Ear:
     """As `ear`, but a reply starts when all of it is there, so that however crowded the machine, none may run dry."""
     return Ear(open_page(sine_server, start_seconds=60, **HEARABLE))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Hears what is compared sample by sample up to three times: now and then, for a reason not found yet, the recorder
-    gets two or three quanta as zeros although the player has put them out. What is asserted is the same each time."""
-    if item.path.name != "test_playback.py" or not isinstance(item, pytest.Function):
-        return None
-    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for attempt in range(3):
-        if attempt:
-            item._initrequest()
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        if not any(report.failed for report in reports):
-            break
-    for report in reports:
-        item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
