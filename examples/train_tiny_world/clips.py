@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from streamsynth.models.tiny_world.vocabulary import ATTRIBUTES
 from train_tiny_world import text_tokens
-from train_tiny_world.attributes import ATTRIBUTES, Scene, scene_of
-from train_tiny_world.prompts import compose
+from train_tiny_world.composing import compose
+from train_tiny_world.scenes import Scene, scene_of
 
 CHUNK_FRAMES = 2
 """Latent frames of a chunk."""

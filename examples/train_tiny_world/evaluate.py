@@ -11,11 +11,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from train_tiny_world.attributes import ATTRIBUTES, Scene
+from streamsynth.models.tiny_world.vocabulary import ATTRIBUTES
 from train_tiny_world.clips import CHUNK_PICTURES, changed_scene, random_scene
+from train_tiny_world.composing import compose
 from train_tiny_world.judge import WINDOW, Judge, first_seen
-from train_tiny_world.prompts import compose
 from train_tiny_world.rollout import World, embed, roll_out, show
+from train_tiny_world.scenes import Scene
 
 _WINDOW_CHUNKS = WINDOW // CHUNK_PICTURES
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from train_tiny_world.attributes import ATTRIBUTES
+from streamsynth.models.tiny_world.vocabulary import ATTRIBUTES
 from train_tiny_world.motion import one_hot_targets, simulate
 from train_tiny_world.render import render
 

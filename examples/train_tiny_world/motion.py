@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from train_tiny_world.attributes import ATTRIBUTES, MOTIONS
+from streamsynth.models.tiny_world.vocabulary import ATTRIBUTES, MOTIONS
 
 FRAME_RATE = 16
 SIZE = 128

@@ -3,7 +3,7 @@
 transformer/   config.json, diffusion_pytorch_model.safetensors   names of `WanTransformer3DModel`
 text_encoder/  config.json, model.safetensors                     names of `UMT5EncoderModel`
 tokenizer/     tokenizer.json
-vae/           config.json, model.safetensors                     the package's own names
+vae/           config.json, diffusion_pytorch_model.safetensors   the package's own names
 world.json     how it is sampled
 """
 
@@ -118,7 +118,7 @@ def package(vae: TinyVae, encoder: TextEncoder, transformer: WanTransformer, siz
     text = as_settings(sizes.text) | {"model_type": "umt5", "feed_forward_proj": "gated-gelu"}
     _save(folder / "transformer", "diffusion_pytorch_model", diffusers_tensors(transformer), wan)
     _save(folder / "text_encoder", "model", transformers_tensors(encoder), text)
-    _save(folder / "vae", "model", vae.state_dict(), as_settings(sizes.vae))
+    _save(folder / "vae", "diffusion_pytorch_model", vae.state_dict(), as_settings(sizes.vae))
     (folder / "tokenizer").mkdir(exist_ok=True)
     tokenizer().save(str(folder / "tokenizer" / "tokenizer.json"))
     few = FewStepSettings()

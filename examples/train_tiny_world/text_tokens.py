@@ -10,7 +10,7 @@ from functools import cache
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import WordPiece
 
-from train_tiny_world.prompts import known_words
+from streamsynth.models.tiny_world.reading import known_words
 
 TEXT_LENGTH = 40
 """What embeddings are padded to, and the most tokens of a prompt."""

@@ -6,12 +6,15 @@ import random
 
 import pytest
 import torch
-from train_tiny_world.attributes import ATTRIBUTES, MOTIONS, Scene, scene_of
+from train_tiny_world.composing import compose
 from train_tiny_world.judge import Judge, JudgeBatch, accuracies, augmented, clean_batch, first_seen, train_judge
 from train_tiny_world.motion import SIZE, WRAP, Tracks, one_hot_targets, simulate
-from train_tiny_world.prompts import compose, parse
 from train_tiny_world.render import render
+from train_tiny_world.scenes import Scene, scene_of
 from train_tiny_world.text_tokens import TEXT_LENGTH, encode, tokenizer
+
+from streamsynth.models.tiny_world.reading import parse
+from streamsynth.models.tiny_world.vocabulary import ATTRIBUTES, MOTIONS
 
 COLOURS_RGB = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}
 

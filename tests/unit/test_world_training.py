@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
-from safetensors.torch import load_file
-from train_tiny_world.attributes import ATTRIBUTES
 from train_tiny_world.autoencoder_training import AutoencoderSettings, AutoencoderTraining, normalise_latents
 from train_tiny_world.checkpoints import load_networks, save_networks
 from train_tiny_world.chunked_attention import SlidingAttention, TeacherForcedAttention
@@ -28,16 +27,22 @@ from train_tiny_world.networks import (
     toy_sizes,
 )
 from train_tiny_world.package import package
-from train_tiny_world.prompts import parse
 from train_tiny_world.rollout import World, embed, roll_out, show
 
+from streamsynth.engine.rollout.engine import RolloutEngine
+from streamsynth.engine.rollout.rollout import Rollout
+from streamsynth.engine.rollout.warm_up import pages_of_videos
+from streamsynth.engine.stream import Emission
+from streamsynth.interactions.messages import Interaction, Kv
+from streamsynth.models.tiny_world.engine import load_world
+from streamsynth.models.tiny_world.pipeline import SIZES
+from streamsynth.models.tiny_world.reading import parse
+from streamsynth.models.tiny_world.vocabulary import ATTRIBUTES
 from streamsynth.models.wan.attention import BlockCausalAttention
 from streamsynth.models.wan.model import WanTransformer
-from streamsynth.models.wan.prompts import load_prompt_encoder
 from streamsynth.models.wan.rotary import Rotary
-from streamsynth.models.wan.tiny_vae import TinyVae, TinyVaeConfig
-from streamsynth.models.wan.tiny_vae_weights import build_tiny_vae
-from streamsynth.models.wan.weights import load_transformer
+from streamsynth.models.wan.tiny_vae import TinyVae
+from streamsynth.video import VideoRequest
 
 CPU = torch.device("cpu")
 CHUNKS, SIZE = 4, 4
@@ -223,7 +228,10 @@ def test_scripts_say_at_least_what_changes() -> None:
 
 
 @torch.no_grad()
-def test_the_packaged_folder_loads_as_any_wan_does_and_makes_the_same(tmp_path: Path) -> None:
+def test_the_package_makes_of_the_packaged_folder_the_pictures_that_the_recipe_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten chunks, so that the window slides, with a change under way: as `roll_out` makes them from the same noise."""
     torch.manual_seed(0)
     sizes = toy_sizes()
     vae, encoder, transformer = TinyVae(sizes.vae), new_text_encoder(sizes.text), new_transformer(sizes.transformer)
@@ -231,14 +239,23 @@ def test_the_packaged_folder_loads_as_any_wan_does_and_makes_the_same(tmp_path: 
     for network in (vae, encoder, transformer):
         network.half().float()
     package(vae, encoder, transformer, sizes, tmp_path)
-    loaded = load_transformer(tmp_path / "transformer", dtype=torch.float32)
-    for name, weight in transformer.state_dict().items():
-        assert torch.equal(loaded.state_dict()[name], weight), name
-    prompts = load_prompt_encoder(tmp_path / "text_encoder", tmp_path / "tokenizer")
-    embedded = embed(World(vae, encoder, transformer, step_levels(2, 3.0)), ["a red ball", "snow"])
-    made = prompts.encode(["a red ball", "snow"])
-    torch.testing.assert_close(made[:, : embedded.shape[1]], embedded)
-    config = json.loads((tmp_path / "vae" / "config.json").read_text())
-    settings = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
-    assert TinyVaeConfig(**settings) == sizes.vae
-    build_tiny_vae(sizes.vae, load_file(tmp_path / "vae" / "model.safetensors"), "vae")
+    world = World(vae, encoder, transformer, FewStepSettings().schedule)
+    prompts = ("two red balls over the sea", "snow")
+    first, second = (embed(world, [prompt]) for prompt in prompts)
+    latents = roll_out(world, [first] * 6 + [second] * 4, seed=3)
+    expected = show(world, latents)[0].mul(255).round().byte().permute(0, 2, 3, 1).numpy()
+
+    model = load_world(tmp_path)
+    generator = torch.Generator().manual_seed(3)
+    monkeypatch.setattr(Rollout, "noise", lambda _rollout, _step, shape: torch.randn(*shape, generator=generator))
+    pages = 1 + pages_of_videos(model, SIZES, 64, 1)
+    engine = RolloutEngine(model, pages=pages, page_tokens=64, max_videos=1)
+    [size] = SIZES
+    request = VideoRequest(prompt=prompts[0], width=size.width, height=size.height, num_frames=len(expected), seed=0)
+    stream = engine.open(request.to_wire())
+    made: list[npt.NDArray[np.uint8]] = []
+    while sum(map(len, made)) < len(expected):
+        if stream.rollout.chunk == 6 and stream.rollout.plan is None:
+            stream.interact(Interaction("e", {"prompt": prompts[1]}, transition_chunks=0, kv=Kv.KEEP))
+        made += [emission.media for _, emission in engine.step([stream]).made if isinstance(emission, Emission)]
+    assert np.abs(np.concatenate(made).astype(int) - expected).max() <= 1

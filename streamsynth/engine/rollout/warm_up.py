@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from streamsynth.engine.kv.sizing import MeasuredDevice, pool_pages
 from streamsynth.engine.rollout.engine import RolloutEngine
 from streamsynth.engine.rollout.frame_memory import FrameMemory
 from streamsynth.engine.rollout.model import VideoModel
 from streamsynth.engine.stream import Emission
 from streamsynth.video import Size, VideoRequest
 
-_PROMPT = "a calm sea"
+_PROMPT = "the sea"
 
 
 def page_bytes(model: VideoModel, page_tokens: int, *, quantised_pages: bool) -> int:
@@ -42,6 +43,24 @@ def measure_chunk(
     )
     warm_up(engine, sizes, videos)
     return pages * page_bytes(model, page_tokens, quantised_pages=quantised_pages)
+
+
+def ready_engine(
+    model: VideoModel,
+    sizes: Sequence[Size],
+    device: MeasuredDevice,
+    *,
+    page_tokens: int,
+    max_videos: int,
+    float8: bool,
+) -> RolloutEngine:
+    """An engine with the pages that the device's budget gives, each size run at the most videos a pass if measured, and
+    once in any case. Raises START_FAILED where no page fits."""
+    nbytes = device.kv_bytes(lambda: measure_chunk(model, sizes, page_tokens, max_videos, quantised_pages=float8))
+    pages = pool_pages(nbytes, page_bytes(model, page_tokens, quantised_pages=float8))
+    engine = RolloutEngine(model, pages=pages, page_tokens=page_tokens, max_videos=max_videos, quantised_pages=float8)
+    warm_up(engine, sizes)
+    return engine
 
 
 def warm_up(engine: RolloutEngine, sizes: Sequence[Size], videos: int = 1) -> None:

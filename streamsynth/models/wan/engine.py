@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 
-from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice, pool_pages
+from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice
 from streamsynth.engine.rollout.engine import RolloutEngine
-from streamsynth.engine.rollout.warm_up import measure_chunk, page_bytes, warm_up
+from streamsynth.engine.rollout.warm_up import ready_engine
 from streamsynth.engine.rollout.window import WindowPolicy
 from streamsynth.errors import invalid_value
+from streamsynth.models.wan.denoisers import FewSteps
 from streamsynth.models.wan.pipeline import FPS, SIZES
 from streamsynth.models.wan.prompts import load_prompt_encoder
 from streamsynth.models.wan.schedule import few_step_schedule
@@ -55,12 +56,8 @@ def load_rollouts(
         load_tiny_vae(Path(decoder), dtype=kind, device=device)
         if decoder
         else load_vae(root / "vae", dtype=kind, device=device),
-        few_step_schedule(denoising_step_list, shift),
+        FewSteps(few_step_schedule(denoising_step_list, shift)),
         WindowPolicy(frames=window_frames, sink=sink_frames, chunk=chunk_frames),
         fps=FPS,
     )
-    nbytes = budget.kv_bytes(lambda: measure_chunk(model, SIZES, page_tokens, max_videos, quantised_pages=float8))
-    pages = pool_pages(nbytes, page_bytes(model, page_tokens, quantised_pages=float8))
-    engine = RolloutEngine(model, pages=pages, page_tokens=page_tokens, max_videos=max_videos, quantised_pages=float8)
-    warm_up(engine, SIZES)
-    return engine
+    return ready_engine(model, SIZES, budget, page_tokens=page_tokens, max_videos=max_videos, float8=float8)

@@ -105,7 +105,12 @@ def build_text_encoder(
 
 
 def load_prompt_encoder(
-    text_encoder: Path, tokenizer: Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    text_encoder: Path,
+    tokenizer: Path,
+    *,
+    length: int = WAN_TEXT_TOKENS,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
 ) -> PromptEncoder:
     """Read the `text_encoder` and `tokenizer` folders of a pipeline; blocking.
 
@@ -117,4 +122,4 @@ def load_prompt_encoder(
     chosen = load_tokenizer(tokenizer)
     chosen.no_padding()
     chosen.no_truncation()
-    return PromptEncoder(chosen, encoder)
+    return PromptEncoder(chosen, encoder, length=length)

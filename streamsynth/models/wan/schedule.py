@@ -26,6 +26,11 @@ class Schedule:
     sigmas: tuple[float, ...]
     timesteps: tuple[float, ...]
 
+    @classmethod
+    def of_levels(cls, sigmas: Sequence[float]) -> Schedule:
+        """The model is told each level as it is."""
+        return cls(tuple(sigmas), tuple(sigma * TRAIN_STEPS for sigma in sigmas[:-1]))
+
     @property
     def steps(self) -> int:
         return len(self.timesteps)
@@ -41,7 +46,7 @@ def euler_schedule(steps: int, shift: float) -> Schedule:
     _check(steps, shift)
     lowest = shifted(1.0 / TRAIN_STEPS, shift)
     sigmas = [shifted(sigma, shift) for sigma in np.linspace(1.0, lowest, steps).tolist()]
-    return Schedule((*sigmas, 0.0), tuple(sigma * TRAIN_STEPS for sigma in sigmas))
+    return Schedule.of_levels((*sigmas, 0.0))
 
 
 def unipc_schedule(steps: int, shift: float) -> Schedule:
@@ -63,7 +68,7 @@ def few_step_schedule(denoising_step_list: Sequence[int], shift: float, *, warp:
     if any(not 0 < step <= TRAIN_STEPS for step in listed) or sorted(listed, reverse=True) != listed:
         raise invalid_value("denoising_step_list", list(denoising_step_list), f"falling, from at most {TRAIN_STEPS}")
     sigmas = [shifted(step / TRAIN_STEPS, shift) if warp else step / TRAIN_STEPS for step in listed]
-    return Schedule((*sigmas, 0.0), tuple(sigma * TRAIN_STEPS for sigma in sigmas))
+    return Schedule.of_levels((*sigmas, 0.0))
 
 
 def _check(steps: int, shift: float) -> None:

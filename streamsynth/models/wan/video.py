@@ -1,4 +1,4 @@
-"""A causal Wan model as the rollout engine runs it: transformer, prompt encoder, a streaming decoder, few steps."""
+"""A causal Wan model as the rollout engine runs it: transformer, prompt encoder, a streaming decoder, a denoiser."""
 
 from __future__ import annotations
 
@@ -9,35 +9,17 @@ import torch
 from torch import Tensor
 
 from streamsynth.engine.rollout.clock import PictureClock
-from streamsynth.engine.rollout.model import SelfAttention
+from streamsynth.engine.rollout.model import Denoiser, SelfAttention
 from streamsynth.engine.rollout.window import WindowPolicy
 from streamsynth.errors import invalid_value
 from streamsynth.models.wan.model import PromptContext, WanTransformer
 from streamsynth.models.wan.rotary import Rotary
-from streamsynth.models.wan.schedule import Schedule, clean_of, with_noise
 from streamsynth.models.wan.streaming import StreamingDecoder, StreamState
 
 
 class PromptEmbedder(Protocol):
     def encode(self, prompts: Sequence[str]) -> Tensor:
         """Embeddings (prompts, tokens, text_dim), as many tokens for every prompt."""
-
-
-class FewSteps:
-    """Each step guesses the clean latents, and goes on from there with fresh noise at the next level."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._sigmas = schedule.sigmas
-        self.timesteps = schedule.timesteps
-
-    def advance(self, latents: Tensor, flow: Tensor, step: int, noise: Tensor | None) -> Tensor:
-        clean = clean_of(latents.float(), flow.float(), self._sigmas[step])
-        if noise is not None:
-            clean = with_noise(clean, noise.float(), self._sigmas[step + 1])
-        return clean.to(latents.dtype)
-
-    def needs_noise(self, step: int) -> bool:
-        return step + 1 < len(self.timesteps)
 
 
 class WanVideo:
@@ -48,7 +30,7 @@ class WanVideo:
         transformer: WanTransformer,
         prompts: PromptEmbedder,
         decoder: StreamingDecoder,
-        schedule: Schedule,
+        denoiser: Denoiser,
         window: WindowPolicy,
         *,
         fps: int,
@@ -64,7 +46,7 @@ class WanVideo:
         self.fps = fps
         self.window = window
         self.clock = PictureClock(chunk=window.chunk, stride=layout.pictures, first=layout.first_pictures)
-        self.denoiser = FewSteps(schedule)
+        self.denoiser = denoiser
         self.like = torch.empty_like(transformer.patches.weight[:0])
         self._transformer = transformer
         self._prompts = prompts

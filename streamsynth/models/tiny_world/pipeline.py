@@ -1,0 +1,35 @@
+"""The tiny-world pipeline. Imports no model."""
+
+from streamsynth.config.pipeline import Pipeline, Stage, StageKind
+from streamsynth.graph.chunk import Unit
+from streamsynth.video import Size, VideoTraits
+
+FPS = 16
+SIZES = (Size(width=128, height=128),)
+
+TINY_WORLD = Pipeline(
+    name="tiny-world",
+    description="Balls, squares, triangles and stars that move over landscapes, made on a laptop's CPU",
+    stages=(
+        Stage(
+            name="rollout",
+            kind=StageKind.DIFFUSION,
+            engine="streamsynth.models.tiny_world.engine:load_rollouts",
+            options={
+                "device": "cpu",
+                "dtype": "float32",
+                "page_tokens": 64,
+                "max_videos": 4,
+                "kv_cache_memory_bytes": 128 << 20,
+                "float8": False,
+            },
+            settings={"lead_seconds": 0.5},
+            unit=Unit.FRAME,
+            rate=FPS,
+        ),
+    ),
+    output="rollout",
+    traits=VideoTraits(
+        sizes=SIZES, fps=FPS, chunk_frames=8, first_chunk_frames=8, interactions=frozenset({"prompt", "seed"})
+    ),
+)
