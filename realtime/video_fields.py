@@ -71,14 +71,17 @@ def parse_video_fields(
 
 
 def _resolve_model(name: object, models: Mapping[str, Pipeline]) -> str:
-    if not models:
-        raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, "no model of this server makes video", param="model")
+    steerable = [known for known, model in models.items() if model.video.realtime]
+    if not steerable:
+        message = "no model of this server makes video while it is watched"
+        raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
     if name is None:
-        return next(iter(models))
+        return steerable[0]
     if not isinstance(name, str):
         raise invalid_value("model", name, "a string")
-    if name not in models:
-        message = f"there is no model {name[:60]!r} that makes video; this server has {', '.join(models)}"
+    if name not in steerable:
+        wanted = "makes whole clips, by /v1/videos" if name in models else "is not here"
+        message = f"the model {name[:60]!r} {wanted}; this server has {', '.join(steerable)}"
         raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
     return name
 

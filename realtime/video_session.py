@@ -12,7 +12,7 @@ from typing import Any
 
 from streamsynth.codecs.pictures import TICKS, Payload
 from streamsynth.errors import ErrorCode, StreamSynthError
-from streamsynth.interactions.messages import Applied, ChunkReport, Notice, Refused, Superseded
+from streamsynth.interactions.messages import Applied, ChunkReport, Notice, Progress, Refused, Superseded
 from streamsynth.realtime import video_messages as wire
 from streamsynth.realtime.frame_queue import Frame
 from streamsynth.realtime.interaction_ledger import InteractionLedger
@@ -216,7 +216,7 @@ class VideoSession(SocketSession[Effect]):
 
     def noticed(self, notice: Notice, now_s: float) -> None:
         """What the worker says of an interaction."""
-        if self.ended or self._settings is None:
+        if self.ended or self._settings is None or isinstance(notice, Progress):
             return
         accepted_s = self._ledger.settle(notice.event_id)
         match notice:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.flows import VideoFlow
-from streamsynth.interactions.messages import Notice, Refused
+from streamsynth.interactions.messages import Notice, Progress, Refused
 from streamsynth.realtime.interaction_ledger import InteractionLedger
 from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.video_fields import parse_video_fields
@@ -72,6 +72,8 @@ class LocalVideo:
         return self._flow
 
     def _noticed(self, notice: Notice) -> None:
+        if isinstance(notice, Progress):
+            return
         self._ledger.settle(notice.event_id)
         if isinstance(notice, Refused):
             self._receipts.settle(notice.event_id, StreamSynthError.from_wire(notice.error))

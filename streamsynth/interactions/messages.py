@@ -64,7 +64,14 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
     error: dict[str, Any]
 
 
-Notice: TypeAlias = Applied | Superseded | Refused
+class Progress(msgspec.Struct, frozen=True, array_like=True, tag="progress"):
+    """A whole clip has come `step` of its `steps` far."""
+
+    step: int
+    steps: int
+
+
+Notice: TypeAlias = Applied | Superseded | Refused | Progress
 
 
 class ChunkReport(msgspec.Struct, frozen=True, array_like=True):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsynth.interactions.messages import Applied, Interaction, Kv, Mode, Refused, Superseded
+from streamsynth.interactions.messages import Applied, Interaction, Kv, Mode, Progress, Refused, Superseded
 from streamsynth.workers import wire
 from streamsynth.workers.shared import PAGE_BYTES, MemoryReader, MemoryWriter, SlotAllocator, create_memory
 
@@ -29,6 +29,7 @@ TO_SERVER: list[wire.ToServer] = [
     wire.StartFailed({"code": "start_failed", "message": "no"}),
     wire.Output(ADDRESS, 0, 2, 24_000, wire.Array("<f4", (2,), inline=b"12345678", nbytes=8), {"segment": 0}, True),
     wire.Noticed(ADDRESS, (Applied("e1", 3, 33), Superseded("e2", None), Refused("e3", {"code": "x"}))),
+    wire.Noticed(ADDRESS, (Progress(3, 20),)),
     wire.Ended(ADDRESS, "stop", None, 3),
     wire.Beat(
         steps=1,
