@@ -1,21 +1,17 @@
-"""The body of `POST /v1/audio/speech`: read within limits, parsed, and checked before anything is admitted."""
+"""The body of `POST /v1/audio/speech`: parsed, and checked before anything is admitted."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
-
-import msgspec
-from aiohttp import web
 
 from streamsynth.codecs.formats import AudioFormat
 from streamsynth.config.pipeline import Pipeline
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.realtime.fields import HTTP_ONLY, SpeechSettings, parse_choice, parse_flag, parse_speech_fields
 from streamsynth.realtime.limits import Limits
+from streamsynth.realtime.request_body import decode_object
 
 
 class Delivery(Enum):
@@ -33,44 +29,15 @@ class SpeechBody:
     delivery: Delivery
 
 
-async def read_body(request: web.BaseRequest, limits: Limits) -> bytes:
-    """The whole body. Raises `message_too_large`, `invalid_value` if broken, `idle_timeout` if it does not come."""
-    too_large = StreamSynthError(
-        ErrorCode.MESSAGE_TOO_LARGE, f"the body has more than {limits.body_bytes} bytes, the limit"
-    )
-    if (request.content_length or 0) > limits.body_bytes:
-        raise too_large
-    try:
-        async with asyncio.timeout(limits.body_s):
-            return await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        raise too_large from None
-    except TimeoutError:
-        message = f"the body did not arrive within {limits.body_s:g} s"
-        raise StreamSynthError(ErrorCode.IDLE_TIMEOUT, message) from None
-    except web.RequestPayloadError:
-        raise StreamSynthError(ErrorCode.INVALID_VALUE, "the body's encoding is broken") from None
-
-
 def parse_speech_body(body: bytes, models: Mapping[str, Pipeline], limits: Limits) -> SpeechBody:
     """Raises StreamSynthError naming the field and its limit."""
-    fields = _decode(body)
+    fields = decode_object(body)
     settings = parse_speech_fields(fields, models, default_format=AudioFormat.MP3, allowed=HTTP_ONLY)
     return SpeechBody(
         text=_parse_input(fields.get("input"), limits.text_characters),
         settings=settings,
         delivery=_parse_delivery(fields, settings.format),
     )
-
-
-def _decode(body: bytes) -> dict[str, Any]:
-    try:
-        fields = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StreamSynthError(ErrorCode.INVALID_JSON, f"the body is not valid JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise StreamSynthError(ErrorCode.INVALID_JSON, "the body must be a JSON object")
-    return fields
 
 
 def _parse_input(value: object, limit: int) -> str:

@@ -19,7 +19,8 @@ from streamsynth.observe.metrics import Metrics, Surface, UtteranceMeter
 from streamsynth.realtime.http_errors import error_object
 from streamsynth.realtime.http_writer import AudioWriter, break_off
 from streamsynth.realtime.keys import ADMISSION, CALLER, DRAINING, LIMITS, METRICS, REQUEST_ID, RUNTIME
-from streamsynth.realtime.speech_body import Delivery, SpeechBody, parse_speech_body, read_body
+from streamsynth.realtime.request_body import read_body
+from streamsynth.realtime.speech_body import Delivery, SpeechBody, parse_speech_body
 from streamsynth.realtime.spoken_bytes import Piece, SpokenBytes
 
 logger = logging.getLogger(__name__)

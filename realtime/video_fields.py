@@ -49,12 +49,12 @@ def parse_video_fields(
     _refuse_names(fields, given, traits, model)
     size = _parse_size(given, traits, model)
     request = VideoRequest(
-        prompt=_parse_prompt("prompt", given, traits),
+        prompt=parse_prompt("prompt", given, traits),
         width=size.width,
         height=size.height,
         num_frames=_parse_num_frames(given.get("num_frames"), traits),
         seed=parse_seed(given.get("seed")),
-        negative_prompt=_parse_prompt("negative_prompt", given, traits) if "negative_prompt" in given else None,
+        negative_prompt=parse_prompt("negative_prompt", given, traits) if "negative_prompt" in given else None,
     )
     if given.get("fps", traits.fps) != traits.fps:
         raise invalid_value("fps", given["fps"], f"{traits.fps}, what the model {model!r} makes")
@@ -111,7 +111,8 @@ def _parse_size(given: Mapping[str, object], traits: VideoTraits, model: str) ->
     return sizes[0]
 
 
-def _parse_prompt(name: str, given: Mapping[str, object], traits: VideoTraits) -> str:
+def parse_prompt(name: str, given: Mapping[str, object], traits: VideoTraits) -> str:
+    """A prompt of the model's length; raises MISSING_FIELD or INVALID_VALUE."""
     if name not in given:
         raise StreamSynthError(ErrorCode.MISSING_FIELD, f"{name} is missing", param=name)
     prompt = check_prompt(given[name], name)

@@ -33,5 +33,6 @@ PAINT = Pipeline(
         chunk_frames=CHUNK_FRAMES,
         first_chunk_frames=FIRST_CHUNK_FRAMES,
         interactions=frozenset({"prompt", "seed"}),
+        kinds=frozenset({"video", "image"}),
     ),
 )

@@ -30,6 +30,11 @@ TINY_WORLD = Pipeline(
     ),
     output="rollout",
     traits=VideoTraits(
-        sizes=SIZES, fps=FPS, chunk_frames=8, first_chunk_frames=8, interactions=frozenset({"prompt", "seed"})
+        sizes=SIZES,
+        fps=FPS,
+        chunk_frames=8,
+        first_chunk_frames=8,
+        interactions=frozenset({"prompt", "seed"}),
+        kinds=frozenset({"video", "image"}),
     ),
 )
