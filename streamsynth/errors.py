@@ -52,6 +52,7 @@ class ErrorCode(StrEnum):
     STALLED_ENGINE = "stalled_engine"
     ENGINE_FAILED = "engine_failed"
     START_FAILED = "start_failed"
+    INTERRUPTED = "interrupted"
     ENCODER_FAILED = "encoder_failed"
     INTERNAL_ERROR = "internal_error"
 
@@ -110,6 +111,7 @@ TABLE: Mapping[ErrorCode, Rendering] = {
     ErrorCode.STALLED_ENGINE: Rendering(503, _SERVER, 1011),
     ErrorCode.ENGINE_FAILED: Rendering(500, _SERVER, 1011),
     ErrorCode.START_FAILED: Rendering(503, _SERVER, 1011),
+    ErrorCode.INTERRUPTED: Rendering(503, _SERVER, 1011),
     ErrorCode.ENCODER_FAILED: Rendering(500, _SERVER, 1011),
     ErrorCode.INTERNAL_ERROR: Rendering(500, _SERVER, 1011),
 }

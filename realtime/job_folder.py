@@ -1,0 +1,116 @@
+"""The jobs of `/v1/videos` on disk: a record, a clip and a first picture each. Everything here blocks.
+
+A record is replaced whole (temporary file, fsync, rename), and is removed before its files: whatever moment the power
+goes, what is found afterwards is a job as it was or none, and files without a record are nobody's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.realtime.video_job import JobRecord, failed, interrupted
+
+logger = logging.getLogger(__name__)
+
+_LOCK = "lock"
+_RECORD, _CLIP, _PART, _THUMBNAIL = ".json", ".mp4", ".part", ".jpg"
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(JobRecord)
+
+
+class JobFolder:
+    """One server's folder; `open` takes it for this process alone, `close` gives it back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    def open(self) -> list[JobRecord]:
+        """The jobs that are there, oldest first, none of them unfinished: what a server left unfinished has failed.
+
+        Raises START_FAILED if the folder cannot be used, or another server uses it.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            records = self._load()
+        except BlockingIOError:
+            self.close()
+            message = f"another server keeps its videos in {self.path}; give this one its own: --data DIR"
+            raise StreamSynthError(ErrorCode.START_FAILED, message, param="data") from None
+        except OSError as error:
+            self.close()
+            message = f"videos cannot be kept in {self.path}: {error.strerror}; another folder: --data DIR"
+            raise StreamSynthError(ErrorCode.START_FAILED, message, param="data") from None
+        return records
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def save(self, record: JobRecord) -> None:
+        """Returns once it would survive the power going."""
+        temporary = self.path / f"{record.id}{_RECORD}{_PART}"
+        with temporary.open("wb") as file:
+            file.write(_encoder.encode(record))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path / f"{record.id}{_RECORD}")
+        self._sync()
+
+    def remove(self, job_id: str) -> None:
+        """The job and its files; what is not there is no error."""
+        self._remove(job_id, _RECORD, _CLIP + _PART, _CLIP, _THUMBNAIL)
+
+    def clip(self, job_id: str) -> Path:
+        return self.path / (job_id + _CLIP)
+
+    def unfinished_clip(self, job_id: str) -> Path:
+        return self.path / (job_id + _CLIP + _PART)
+
+    def thumbnail(self, job_id: str) -> Path:
+        return self.path / (job_id + _THUMBNAIL)
+
+    def _load(self) -> list[JobRecord]:
+        records = []
+        for path in self.path.glob(f"video_*{_RECORD}"):
+            try:
+                record = _decoder.decode(path.read_bytes())
+            except msgspec.DecodeError as error:
+                logger.warning("%s is no record of a video, and is left alone: %s", path, error)
+                continue
+            if not record.finished:
+                record = failed(record, interrupted(), time.time())
+                self.save(record)
+                self._remove(record.id, _CLIP, _THUMBNAIL)
+            records.append(record)
+        self._clear_strays({record.id for record in records})
+        return sorted(records, key=lambda record: (record.created_at, record.id))
+
+    def _clear_strays(self, known: set[str]) -> None:
+        for path in self.path.glob("video_*"):
+            job_id, _, suffix = path.name.partition(".")
+            unreadable = f".{suffix}" == _RECORD and job_id not in known
+            if path.name.endswith(_PART) or (job_id not in known and not unreadable):
+                path.unlink(missing_ok=True)
+
+    def _remove(self, job_id: str, *suffixes: str) -> None:
+        for suffix in suffixes:
+            (self.path / (job_id + suffix)).unlink(missing_ok=True)
+
+    def _sync(self) -> None:
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
