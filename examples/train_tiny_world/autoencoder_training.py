@@ -16,6 +16,8 @@ from train_tiny_world.networks import decode_latents, encode_pictures
 class AutoencoderSettings:
     learning_rate: float = 1e-3
     edges: float = 1.0
+    squares: float = 4.0
+    """What rare bright pixels weigh, such as snow: to the median of a place they are nothing."""
     spread: float = 0.02
     grain: float = 0.12
     """The most noise that latents get before they are decoded: a sampler's are never quite right."""
@@ -23,10 +25,10 @@ class AutoencoderSettings:
     average_decay: float = 0.998
 
 
-def picture_loss(made: Tensor, wished: Tensor, edges: float) -> Tensor:
-    """L1 at three sizes, and L1 of differences between neighbours in space and in time."""
-    loss = (made - wished).abs().mean()
+def picture_loss(made: Tensor, wished: Tensor, edges: float, squares: float) -> Tensor:
+    """L1 at three sizes, squares, and L1 of differences between neighbours in space and in time."""
     difference = made - wished
+    loss = difference.abs().mean() + squares * difference.square().mean()
     loss = loss + edges * sum(torch.diff(difference, dim=dim).abs().mean() for dim in (-1, -2, 1))
     flat = difference.flatten(0, 1)
     return loss + sum(0.5 * F.avg_pool2d(flat, size).abs().mean() for size in (4, 16))
@@ -62,7 +64,7 @@ class AutoencoderTraining:
             latents = encode_pictures(self._vae, pictures)
             grain = torch.rand(len(latents), 1, 1, 1, 1, device=latents.device) * settings.grain
             made = decode_latents(self._vae, latents + torch.randn_like(latents) * grain)
-        fidelity = picture_loss(made.float(), pictures, settings.edges)
+        fidelity = picture_loss(made.float(), pictures, settings.edges, settings.squares)
         spread = spread_loss(latents)
         self.optimizer.zero_grad(set_to_none=True)
         (fidelity + settings.spread * spread).backward()
@@ -76,10 +78,15 @@ class AutoencoderTraining:
 
 
 @torch.no_grad()
+def reconstruct(vae: TinyVae, pictures: Tensor) -> Tensor:
+    """Pictures that went through, from 0 to 1."""
+    return decode_latents(vae, encode_pictures(vae, pictures)).clamp(0, 1).float()
+
+
+@torch.no_grad()
 def peak_signal_to_noise(vae: TinyVae, pictures: Tensor) -> float:
     """In decibels, of pictures that went through."""
-    made = decode_latents(vae, encode_pictures(vae, pictures)).clamp(0, 1)
-    return float(-10 * torch.log10((made.float() - pictures).square().mean()))
+    return float(-10 * torch.log10((reconstruct(vae, pictures) - pictures).square().mean()))
 
 
 @torch.no_grad()

@@ -74,13 +74,13 @@ class JudgeBatch:
     labels: Tensor
 
 
-def clean_batch(clips: int, generator: torch.Generator) -> JudgeBatch:
-    """Renders of scenes that stay as they are, seen from their ninth picture on."""
+def clean_batch(clips: int, generator: torch.Generator, every: int = EVERY) -> JudgeBatch:
+    """Renders of scenes that stay as they are, seen from their ninth picture on; one picture of so many."""
     device = generator.device
     drawn = [torch.randint(0, size, (clips, 1), generator=generator, device=device) for size in _SIZES]
     labels = torch.stack(drawn, -1)
     tracks = simulate(one_hot_targets(labels.expand(-1, 8 + WINDOW, -1)), generator)
-    return JudgeBatch(render(tracks.frames(slice(8, 8 + WINDOW, EVERY))), labels[:, 0])
+    return JudgeBatch(render(tracks.frames(slice(8, 8 + WINDOW, every))), labels[:, 0])
 
 
 def augmented(batch: JudgeBatch) -> JudgeBatch:

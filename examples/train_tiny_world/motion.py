@@ -20,7 +20,7 @@ _LEFT, _RIGHT, _BOUNCING, _ORBITING, _GROWING = range(len(MOTIONS))
 _LANES = (62.0, 34.0, 90.0)
 _SLOTS = (0.0, -40.0, 40.0)
 _GROUND = 98.0
-_SIZES = (1.0, 0.92, 0.84)
+_SIZES = (1.0, 0.86, 0.74)
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ def _habits(clips: int, generator: torch.Generator) -> _Habits:
         speed=between(40, 54),
         orbit=between(2.2, 2.8) * direction,
         bounce=1 / between(0.95, 1.15),
-        leap=between(48, 60),
+        leap=between(42, 52),
         growth=1 / between(2.2, 2.8),
-        radius=between(13.5, 16.5),
+        radius=between(17, 20),
         centre=between(57, 71),
         start=between(0, WRAP),
         phase=between(0, 1),
@@ -167,7 +167,7 @@ class _Things:
         base = self._habits.radius * self._sizes[count][:, None]
         cycle = (self._habits.growth * self._elapsed + self._habits.phase) % 1
         grown = torch.where(cycle < 0.85, cycle / 0.85, (1 - cycle) / 0.15)
-        factor = torch.where((motion == _GROWING)[:, None], 0.45 + 0.85 * grown, 1.0)
+        factor = torch.where((motion == _GROWING)[:, None], 0.45 + 0.75 * grown, 1.0)
         return (base * factor).expand(-1, THINGS)
 
 

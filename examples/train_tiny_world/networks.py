@@ -29,7 +29,7 @@ def full_sizes() -> Sizes:
     """About 39 MB in float16; what a chunk takes is in the README."""
     return Sizes(
         vae=TinyVaeConfig(
-            latent_channels=12,
+            latent_channels=16,
             decoder_widths=(128, 64, 32),
             decoder_blocks=(2, 2, 1),
             encoder_width=64,
@@ -44,8 +44,8 @@ def full_sizes() -> Sizes:
         transformer=WanConfig(
             num_attention_heads=6,
             attention_head_dim=64,
-            in_channels=12,
-            out_channels=12,
+            in_channels=16,
+            out_channels=16,
             text_dim=256,
             freq_dim=256,
             ffn_dim=1024,

@@ -155,20 +155,20 @@ def _falling(picture: Tensor, moment: Moment) -> Tensor:
 
 def _rain(picture: Tensor, moment: Moment, x: Tensor, y: Tensor) -> Tensor:
     colour = mixed(moment.time, ((214, 228, 244), (226, 214, 222), (136, 156, 196)))
-    for pitch, speed, length, seed in ((9.0, 150.0, 13.0, 51), (13.0, 190.0, 18.0, 57)):
+    for pitch, speed, length, seed in ((17.0, 110.0, 20.0, 51), (25.0, 150.0, 28.0, 57)):
         across, down = x + 0.22 * y, y - column(moment.seconds) * speed
         lane = torch.floor(across / pitch)
         start = chance(lane, seed) * 64
         along = (down + start) % 64
-        streak = cover((across - (lane + 0.5) * pitch).abs() - 0.45) * cover((along - 32).abs() - length / 2, 4.0)
-        picture = over(picture, colour, 0.62 * streak * column(moment.weather[:, 1]))
+        streak = cover((across - (lane + 0.5) * pitch).abs() - 0.9) * cover((along - 32).abs() - length / 2, 4.0)
+        picture = over(picture, colour, 0.7 * streak * column(moment.weather[:, 1]))
     return picture
 
 
 def _snow(picture: Tensor, moment: Moment, x: Tensor, y: Tensor) -> Tensor:
     colour = mixed(moment.time, ((255, 255, 255), (255, 246, 248), (222, 230, 246)))
     clock = column(moment.seconds)
-    for cell, radius, speed, seed in ((17.0, 1.4, 20.0, 61), (25.0, 2.3, 32.0, 67)):
+    for cell, radius, speed, seed in ((25.0, 2.4, 14.0, 61), (37.0, 3.6, 22.0, 67)):
         sway = 2.5 * torch.sin(clock * 1.3 + seed)
         flake, _ = points(x + sway + 0.15 * y, y - clock * speed, cell, radius, seed, 0.85)
         picture = over(picture, colour, 0.95 * flake * column(moment.weather[:, 2]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import random
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,16 +20,25 @@ from train_tiny_world.autoencoder_training import (
     AutoencoderTraining,
     normalise_latents,
     peak_signal_to_noise,
+    reconstruct,
 )
 from train_tiny_world.checkpoints import load_networks, save_networks, save_sizes
-from train_tiny_world.clips import CHUNK_FRAMES, random_script, targets
+from train_tiny_world.clips import CHUNK_FRAMES
 from train_tiny_world.few_steps import Distillation, FewStepSettings, Networks, step_levels
 from train_tiny_world.flow_training import FlowSettings, FlowTraining, Velocity
-from train_tiny_world.judge import Judge, JudgeBatch, accuracies, clean_batch, load_judge, save_judge, train_judge
+from train_tiny_world.judge import (
+    EVERY,
+    Judge,
+    JudgeBatch,
+    accuracies,
+    clean_batch,
+    load_judge,
+    save_judge,
+    train_judge,
+)
 from train_tiny_world.latent_bank import LatentBank
-from train_tiny_world.motion import simulate
 from train_tiny_world.networks import CONTEXT_CHUNKS, full_sizes, new_text_encoder, new_transformer, toy_sizes
-from train_tiny_world.render import render
+from train_tiny_world.picture_pool import PicturePool
 from train_tiny_world.rollout import LATENT_SIZE, World
 
 STAGES = ("judge", "autoencoder", "flow", "few-steps", "report")
@@ -45,7 +53,11 @@ class Plan:
     flow: float = 660
     few_steps: float = 240
     judge_clips: int = 96
-    picture_clips: int = 24
+    picture_clips: int = 8
+    pool: int = 256
+    pool_part: int = 32
+    pool_every: int = 8
+    held: int = 64
     clips: int = 64
     chunks: int = 8
     bank: int = 24576
@@ -58,9 +70,25 @@ class Plan:
 
 
 TOY = Plan(
-    judge=8, autoencoder=8, flow=15, few_steps=20, judge_clips=2, picture_clips=1, clips=2, chunks=3, bank=4,
-    bank_start=4, bank_part=2, bank_every=50, judged_clips=2, long_seconds=5, save_every=10,
-)  # fmt: skip
+    judge=8,
+    autoencoder=8,
+    flow=15,
+    few_steps=20,
+    judge_clips=2,
+    picture_clips=1,
+    pool=2,
+    pool_part=1,
+    held=2,
+    clips=2,
+    chunks=3,
+    bank=4,
+    bank_start=4,
+    bank_part=2,
+    bank_every=50,
+    judged_clips=2,
+    long_seconds=5,
+    save_every=10,
+)
 
 
 class Run:
@@ -69,6 +97,7 @@ class Run:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.started = time.monotonic()
         self.limit: float = arguments.seconds
+        self.end: str | None = arguments.end
         self.plan: Plan = replace(TOY if arguments.toy else Plan(), **_given(arguments))
         self.folder: Path = arguments.out
         self.publish_to: Path = arguments.publish or arguments.out / "published"
@@ -188,8 +217,9 @@ def autoencoder_stage(run: Run) -> bool:
     watch = Stopwatch(run, run.plan.autoencoder)
     training = AutoencoderTraining(run.vae, AutoencoderSettings())
     _restore(training, run.training)
-    rng, generator = random.Random(run.seed), torch.Generator(run.device).manual_seed(run.seed + 3 + int(run.spent))
-    held = _pictures(run, random.Random(1), torch.Generator(run.device).manual_seed(4))
+    plan = run.plan
+    pool = PicturePool(plan.pool, run.seed + 3 + int(run.spent), run.device)
+    held = PicturePool(plan.held, 4, run.device).draw(plan.held)
     normalised = watch.progress > 0.6
     losses: dict[str, torch.Tensor] = {}
     while not watch.over:
@@ -197,7 +227,9 @@ def autoencoder_stage(run: Run) -> bool:
             normalise_latents(run.vae, held)
             training.average = [weight.detach().clone() for weight in training.weights]
             normalised = True
-        losses = training.step(_pictures(run, rng, generator), watch.progress)
+        if training.steps % plan.pool_every == 0:
+            pool.replace(plan.pool_part)
+        losses = training.step(pool.draw(plan.picture_clips), watch.progress)
         if watch.due():
             values = {name: float(value) for name, value in losses.items()}
             logging.info("%4.0f s, step %d: %s, %.1f dB", watch.spent, training.steps, evaluate.as_line(values),
@@ -210,13 +242,14 @@ def autoencoder_stage(run: Run) -> bool:
         logging.info(
             "autoencoder, %d steps: %.1f dB on held-out clips", training.steps, peak_signal_to_noise(run.vae, held)
         )
+        judge = load_judge(run.judge_file, run.device)
+        batch = clean_batch(run.plan.judged_clips, torch.Generator(run.device).manual_seed(run.seed + 2), every=1)
+        made = reconstruct(run.vae, batch.pictures)[:, ::EVERY]
+        logging.info(
+            "autoencoder, reconstructions: %s", evaluate.as_line(accuracies(judge, replace(batch, pictures=made)))
+        )
     run.save("autoencoder", watch.spent, _kept(training))
     return watch.finished
-
-
-def _pictures(run: Run, rng: random.Random, generator: torch.Generator) -> torch.Tensor:
-    scripts = [random_script(3, rng) for _ in range(run.plan.picture_clips)]
-    return render(simulate(targets(scripts, run.device), generator))
 
 
 def flow_stage(run: Run) -> bool:
@@ -328,7 +361,10 @@ def train(run: Run) -> None:
             break
         run.training = None
         following = [*STAGES, "done"][STAGES.index(run.stage) + 1]
+        ended = run.stage == run.end
         run.save(following, 0.0)
+        if ended:
+            break
     run.publish()
     logging.info("%4.0f s: stopped before %s", run.elapsed(), run.stage)
 
@@ -345,6 +381,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="end this call after about so long")
     parser.add_argument("--start", type=Path, help="folder of published weights to begin from")
     parser.add_argument("--begin", choices=STAGES, help="the stage to begin with, where nothing is to be gone on with")
+    parser.add_argument("--end", choices=STAGES, help="the stage to stop after")
     for name in ("judge", "autoencoder", "flow", "few-steps"):
         parser.add_argument(f"--{name}", type=float, help="seconds of this stage, all calls together")
     parser.add_argument("--toy", action="store_true", help="every step at a size that a CPU does in two minutes")

@@ -114,7 +114,7 @@ def test_a_bank_keeps_the_newest_clips_with_their_prompts_and_changes(bank: Late
     bank.add(2)
     clips = bank.draw(5)
     assert bank.filled == 3
-    assert clips.latents.shape == (5, 2, 12, CHUNK_FRAMES, 16, 16)
+    assert clips.latents.shape == (5, 2, 16, CHUNK_FRAMES, 16, 16)
     assert clips.words.tokens.shape[:2] == (5, 2)
     assert ((clips.weights > 0).float().sum(1) == 2 - clips.switch).all()
 
@@ -180,7 +180,7 @@ def test_the_autoencoder_learns_and_its_latents_can_be_normalised() -> None:
         before = decode_latents(vae, encode_pictures(vae, pictures))
         normalise_latents(vae, pictures)
         latents = encode_pictures(vae, pictures).transpose(1, 2).transpose(0, 1).flatten(1)
-        assert torch.allclose(latents.std(1), torch.ones(12), atol=1e-3)
+        assert torch.allclose(latents.std(1), torch.ones(16), atol=1e-3)
         assert (
             decode_latents(vae, latents.unflatten(1, (1, 2, 4, 4)).transpose(0, 1).transpose(1, 2)).shape
             == before.shape
