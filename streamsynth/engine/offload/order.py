@@ -8,8 +8,8 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 
 
 class PassOrder:
-    """Blocks by number; `names` are what errors call them. Not `known`, the numbers are only a guess until the first
-    block is entered again."""
+    """Blocks by number; `names` are what errors call them. While it is not `known`, the numbers are only a guess: a pass
+    that enters all blocks makes it known when the next one begins."""
 
     def __init__(self, names: Sequence[str], *, known: bool, may_skip: bool) -> None:
         self.names = names
@@ -48,18 +48,19 @@ class PassOrder:
         )
 
     def _learn(self, block: int) -> None:
-        if self._seen and block == self._seen[0]:
+        if block in self._seen:
+            if block != self._seen[0] and not self._may_skip:
+                raise StreamSynthError(
+                    ErrorCode.INTERNAL_ERROR,
+                    f"block {self.names[block]} was entered twice in a pass: it cannot be offloaded",
+                )
             self._settle()
-        elif block in self._seen:
-            raise StreamSynthError(
-                ErrorCode.INTERNAL_ERROR,
-                f"block {self.names[block]} was entered twice in a pass: it cannot be offloaded",
-            )
-        else:
+        if not self.known:
             self._seen.append(block)
 
     def _settle(self) -> None:
-        """What the first pass did not enter comes last."""
+        """A pass has ended. It teaches the order if it entered every block; else it is a better guess."""
         self._order = self._seen + [block for block in self._order if block not in self._seen]
         self._place = {block: place for place, block in enumerate(self._order)}
-        self.known = True
+        self.known = len(self._seen) == len(self.names)
+        self._seen = []
