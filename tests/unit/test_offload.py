@@ -9,7 +9,7 @@ import torch
 from offload_models import Network, given, network
 from torch import Tensor, nn
 
-from streamsynth.engine.offload.absent import AbsentWeight
+from streamsynth.engine.absent import AbsentWeight
 from streamsynth.engine.offload.host import PinnedSlabs
 from streamsynth.engine.offload.offloaded import Offloaded, offload_blocks
 from streamsynth.engine.offload.options import OffloadOptions

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from streamsynth.engine.offload.absent import AbsentWeight
+from streamsynth.engine.absent import AbsentWeight
 from streamsynth.engine.offload.executor import SlotExecutor
 from streamsynth.engine.offload.host import HostBlocks, PinnedSlabs, StagedBlocks
 from streamsynth.engine.offload.options import OffloadOptions
@@ -22,6 +22,8 @@ from streamsynth.engine.offload.slots import SlotState
 from streamsynth.engine.offload.statistics import OffloadStatistics
 from streamsynth.engine.offload.transfer import Transfer, open_transfer
 from streamsynth.errors import invalid_value
+
+_WHY = "is not on the device: used outside of its block's entries"
 
 
 def offload_blocks(
@@ -52,10 +54,11 @@ def offload_blocks(
 class _Place:
     """Where a module holds the slab's tensor `index`."""
 
+    path: str
     owner: Owner
     name: str
     index: int
-    absent: AbsentWeight
+    absent: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class Offloaded:
         if self._resident > len(plan.blocks):
             raise invalid_value("resident_blocks", self._resident, f"at most {len(plan.blocks)}, all of them")
         blocks = plan.modules(module)
-        self._streamed = [self._take(each) for each in block_parts(module, plan)[self._resident :]]
+        self._streamed = [self._take(each, transfer.device) for each in block_parts(module, plan)[self._resident :]]
         move_present(module, transfer.device)
         self.slab_bytes = max((each.layout.nbytes for each in self._streamed), default=0)
         order = PassOrder(plan.blocks, known=plan.ordered, may_skip=plan.may_skip)
@@ -116,7 +119,7 @@ class Offloaded:
         found: dict[str, Tensor] = {}
         for number, each in enumerate(self._streamed):
             tensors = self._host.tensors(number)
-            found |= {place.absent.path: tensors[place.index] for place in each.places}
+            found |= {place.path: tensors[place.index] for place in each.places}
         return found
 
     def close(self) -> None:
@@ -131,12 +134,12 @@ class Offloaded:
                 place.owner[place.name] = parameters[place.index]
         self._host.close()
 
-    def _take(self, parts: BlockParts) -> _Streamed:
+    def _take(self, parts: BlockParts, device: torch.device) -> _Streamed:
         """Pack a block, and let go of its tensors."""
         layout = SlabLayout.of(parts.tensors)
         self._host.add(layout, parts.tensors)
         places = [
-            _Place(owner, name, index, AbsentWeight.of(parts.tensors[index], path))
+            _Place(path, owner, name, index, AbsentWeight.of(parts.tensors[index], path, _WHY, device=device))
             for path, owner, name, index in parts.places
         ]
         parts.tensors.clear()

@@ -8,8 +8,8 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 
 
 class PassOrder:
-    """Blocks by number; `names` are what errors call them. While it is not `known`, the numbers are only a guess: a pass
-    that enters all blocks makes it known when the next one begins."""
+    """Blocks by number; `names` are what errors call them. While it is not `known`, the numbers are only a guess: a
+    pass that enters all blocks makes it known when the next one begins."""
 
     def __init__(self, names: Sequence[str], *, known: bool, may_skip: bool) -> None:
         self.names = names

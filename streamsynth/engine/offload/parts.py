@@ -9,7 +9,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from streamsynth.engine.offload.absent import AbsentWeight
+from streamsynth.engine.absent import AbsentWeight
 from streamsynth.engine.offload.plan import OffloadPlan
 from streamsynth.errors import invalid_value
 

@@ -1,4 +1,4 @@
-"""What stands for a weight that is not on the device: it has a name, a shape and a dtype, and cannot be used."""
+"""What stands for a weight that is not there as such: it has a shape, a dtype and a device, and cannot be used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HARMLESS = {getattr(Tensor, name).__get__ for name in (*_ASKED, "nbytes", "item
 
 
 class AbsentWeight(Tensor):
-    """Raises INTERNAL_ERROR, with the weight's path, whatever is computed with it.
+    """Raises INTERNAL_ERROR, saying what it is and `why` not, whatever is computed with it.
 
     A plain meta tensor would not do: on the CPU a linear layer takes one for its weight and returns numbers.
     """
@@ -27,12 +27,15 @@ class AbsentWeight(Tensor):
     # Makes isinstance(..., nn.Parameter) true, as the modules that hold it expect.
     _is_param = True
     path: str
+    why: str
 
     @staticmethod
-    def of(tensor: Tensor, path: str) -> AbsentWeight:
-        empty = torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype, device="meta")
-        absent = torch.Tensor._make_subclass(AbsentWeight, empty)
-        absent.path = path
+    def of(tensor: Tensor, path: str, why: str, *, dtype: torch.dtype | None = None, device: torch.device) -> Tensor:
+        """In the shape of `tensor`."""
+        absent: AbsentWeight = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]  # torch types it not
+            AbsentWeight, tensor.shape, strides=tensor.stride(), dtype=dtype or tensor.dtype, device=device
+        )
+        absent.path, absent.why = path, why
         return absent
 
     def __repr__(self, *, tensor_contents: object = None) -> str:
@@ -48,8 +51,20 @@ class AbsentWeight(Tensor):
     ) -> Any:
         if func in _HARMLESS:
             return super().__torch_function__(func, types, args, kwargs or {})
-        paths = [each.path for each in (*args, *(kwargs or {}).values()) if isinstance(each, AbsentWeight)]
-        raise StreamSynthError(
-            ErrorCode.INTERNAL_ERROR,
-            f"{', '.join(paths) or 'an offloaded weight'} is not on the device: used outside of its block's entries",
-        )
+        raise cls._refusal((*args, *(kwargs or {}).values()))
+
+    @classmethod
+    def __torch_dispatch__(
+        cls,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        raise cls._refusal((*args, *(kwargs or {}).values()))
+
+    @staticmethod
+    def _refusal(given: Sequence[object]) -> StreamSynthError:
+        found = [each for each in given if isinstance(each, AbsentWeight)]
+        what = f"{found[0].path} {found[0].why}" if found else "a weight among a list of tensors is absent"
+        return StreamSynthError(ErrorCode.INTERNAL_ERROR, what)
