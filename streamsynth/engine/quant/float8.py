@@ -11,6 +11,8 @@ from streamsynth.errors import invalid_value
 
 FLOAT8 = torch.float8_e4m3fn
 FLOAT8_MAX = 448.0
+# Another one whenever the same weights would give other bytes.
+QUANTISER_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
