@@ -170,6 +170,14 @@ def test_a_model_that_lacks_what_is_kept_is_loaded_as_always(folder: Path, cache
     assert not made.hit
     assert "more" in str(made.fault)
     assert state(made.module) == state(load(folder, None).module)
+    grown = replace(plain, full=lambda: other_full(plain.full()), empty=other)
+    assert "more" in str(load_quantised(grown, RECIPE, cache).fault)
+    assert load_quantised(grown, RECIPE, cache).hit, "what another version of the code made is replaced"
+
+
+def other_full(model: nn.Module) -> nn.Module:
+    model.register_buffer("more", torch.zeros(1))
+    return model
 
 
 def test_ranks_take_the_way_that_all_of_them_can(folder: Path, cache: QuantCache) -> None:

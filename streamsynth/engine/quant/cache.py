@@ -124,8 +124,9 @@ class QuantCache:
             return False
         return True
 
-    def build(self, wanted: Wanted, make: Callable[[], Finished]) -> ArtifactManifest:
-        """Publish what `make` returns, unless somebody has: then that is what is there. Waits for another builder.
+    def build(self, wanted: Wanted, make: Callable[[], Finished], *, replace: bool = False) -> ArtifactManifest:
+        """Publish what `make` returns, unless somebody has, and not `replace`: then that is what is there. Waits for
+        another builder.
 
         Removes what the same source, component and recipe made before the source changed. Raises OSError (a full disk)
         and what `make` raises; nothing is left behind then, nor by a builder that was killed, once another one comes.
@@ -134,7 +135,7 @@ class QuantCache:
         folder = self.root / wanted.folder
         with self._lock(wanted.folder):
             self._sweep(wanted.folder)
-            if (found := self._intact(folder, wanted)) is not None:
+            if not replace and (found := self._intact(folder, wanted)) is not None:
                 return found
             built = self._write(wanted, make())
         self._remove_stale(wanted)
@@ -173,7 +174,7 @@ class QuantCache:
     def _intact(self, folder: Path, wanted: Wanted) -> ArtifactManifest | None:
         try:
             manifest = self._manifest(folder, wanted)
-            check_contents(folder, manifest)
+            read_tensors(folder, manifest)
         except DamagedArtifact:
             return None
         return manifest
@@ -201,7 +202,7 @@ class QuantCache:
 
     def _publish(self, being: Path, wanted: Wanted, written: ArtifactManifest) -> ArtifactManifest:
         folder = self.root / wanted.folder
-        if folder.exists():  # damaged: this builder has looked
+        if folder.exists():  # of no use: this builder has looked
             self._discard(folder)
         try:
             being.rename(folder)

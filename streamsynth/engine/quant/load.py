@@ -75,7 +75,8 @@ def load_quantised(
         # A source that changed while it was read would be kept under a name that is not its own.
         if cache.identify(source.component, recipe, source.origin, source.files) != wanted:
             return Loaded(made.module, made.quantised, False, _fault("the source changed while it was loaded"))
-        cache.build(wanted, lambda: finished(made.module, made.quantised))
+        # What is there may be intact and yet of no use: another version of the model's code made it.
+        cache.build(wanted, lambda: finished(made.module, made.quantised), replace=fault is not None)
     except OSError as error:
         return Loaded(made.module, made.quantised, False, _fault(str(error)))
     return made
