@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import msgspec
+
 from streamsynth.config.deployment import Deployment
 from streamsynth.config.pipeline import Pipeline
 from streamsynth.config.sharing import share_workers
@@ -35,7 +37,7 @@ class Runtime:
 
     def __init__(self, deployments: Sequence[Deployment], *, launcher: Launcher | None = None) -> None:
         deployments = [share_workers(deployment) for deployment in deployments]
-        self.models: Mapping[str, Pipeline] = {d.pipeline.name: d.pipeline for d in deployments}
+        self.models: dict[str, Pipeline] = {d.pipeline.name: d.pipeline for d in deployments}
         launcher = launcher or ProcessLauncher()
         self._stages = {
             f"{d.pipeline.name}.{name}": WorkerStage(f"{d.pipeline.name}.{name}", stage, launcher)
@@ -56,6 +58,12 @@ class Runtime:
             if isinstance(error, BaseExceptionGroup) and isinstance(error.exceptions[0], StreamSynthError):
                 raise error.exceptions[0] from None
             raise
+        self.models.update({name: self._as_loaded(model) for name, model in self.models.items()})
+
+    def _as_loaded(self, model: Pipeline) -> Pipeline:
+        """The pipeline as its worker has found it."""
+        traits = self._stages[f"{model.name}.{model.output}"].supervisor.traits
+        return model if traits is None else replace(model, traits=msgspec.convert(traits, VideoTraits))
 
     async def stop(self) -> None:
         """Cancel what is running and end the workers. Idempotent."""

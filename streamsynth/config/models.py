@@ -71,7 +71,8 @@ def _describe_speech(speech: SpeechTraits) -> dict[str, Any]:
 
 def _describe_video(video: VideoTraits) -> dict[str, Any]:
     return {
-        "makes": "video",
+        "makes": "video" if "video" in video.kinds else "image",
+        "realtime": video.realtime,
         "sizes": [str(size) for size in video.sizes],
         "fps": video.fps,
         "chunk_frames": video.chunk_frames,
@@ -90,6 +91,8 @@ def _cells(model: dict[str, Any]) -> list[str]:
     if model["makes"] == "speech":
         voices = ", ".join(f"{voice} ({' '.join(languages)})" for voice, languages in model["voices"].items())
         offers = "{}; {} Hz, speed {:g} to {:g}".format(voices, model["sample_rate"], *model["speed"])
+    elif not model["sizes"]:
+        offers = "images or whole clips, as its folder says"
     else:
         offers = f"{', '.join(model['sizes'])}; {model['fps']} fps"
     return [model["name"], model["makes"], offers, " > ".join(model["stages"]), model["description"]]

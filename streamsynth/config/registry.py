@@ -17,6 +17,7 @@ _DECLARATIONS: Mapping[str, str] = {
     "sine": "streamsynth.testing.sine_pipeline:SINE",
     "paint": "streamsynth.testing.paint_pipeline:PAINT",
     "wan": "streamsynth.models.wan.pipeline:WAN",
+    "diffusers": "streamsynth.models.diffusers.pipeline:DIFFUSERS",
 }
 
 

@@ -39,6 +39,7 @@ class Entry(Generic[K]):
     cancelled: bool = False
     runnable_since: float | None = None
     fruitless_since: float | None = None
+    came_nearer_at: float = 0.0
     without_credit_since: float = 0.0
     pause_until: float = 0.0
 
@@ -72,9 +73,10 @@ class Entry(Generic[K]):
             self.without_credit_since = now
         self.wait_anew()
 
-    def worked(self) -> None:
+    def worked(self, now: float) -> None:
         """A step that brought a chunk nearer and has nothing to show yet: it is not stuck, and goes on at once."""
         self.fruitless_since = None
+        self.came_nearer_at = now
 
     def made_nothing(self, now: float) -> None:
         """A step without output: let the others run before this one is asked again."""
@@ -102,9 +104,13 @@ class Entry(Generic[K]):
 
 @dataclass(slots=True)
 class Scheduler(Generic[K]):
-    """The requests of one worker. Pure: takes time as an argument, starts nothing, waits for nothing."""
+    """The requests of one worker. Pure: takes time as an argument, starts nothing, waits for nothing.
+
+    `played`: somebody plays what is made as it comes, so that a lead counts. Else all wait alike, whatever they have.
+    """
 
     entries: dict[K, Entry[K]] = field(default_factory=dict)
+    played: bool = True
 
     def add(self, entry: Entry[K]) -> None:
         self.entries[entry.key] = entry
@@ -130,7 +136,7 @@ class Scheduler(Generic[K]):
             if ready > now:
                 next_wake = ready if next_wake is None else min(next_wake, ready)
                 continue
-            runnable.append((entry.lead_s(now), entry))
+            runnable.append((entry.lead_s(now) if self.played else 0.0, entry))
         runnable.sort(key=lambda pair: pair[0])
         if any(entry.first_output_at is None and entry.fruitless_s(now) < STUCK_AFTER_S for _, entry in runnable):
             runnable = [(lead, entry) for lead, entry in runnable if lead < RELAXED_LEAD_S]
@@ -141,6 +147,8 @@ class Scheduler(Generic[K]):
 
         Entries that are stuck do not count: fewer others would not help them.
         """
+        if not self.played:
+            return 0.0
         late = [
             -entry.lead_s(now)
             for entry in self.entries.values()
@@ -159,9 +167,9 @@ class Scheduler(Generic[K]):
         return max([0.0, *(entry.fruitless_s(now) for entry in self.entries.values())])
 
     def stalled(self, now: float, timeout_s: float) -> list[Entry[K]]:
-        """Entries that could have run for `timeout_s` and made nothing."""
+        """Entries that could have run for `timeout_s`, made nothing, and did not come nearer to it."""
         return [
             entry
             for entry in self.entries.values()
-            if entry.runnable_since is not None and now - entry.runnable_since >= timeout_s
+            if entry.runnable_since is not None and now - max(entry.runnable_since, entry.came_nearer_at) >= timeout_s
         ]

@@ -14,6 +14,7 @@ from streamsynth.engine.cost import Rehearsal
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk
 from streamsynth.interactions.messages import ChunkReport, Interaction, Notice
+from streamsynth.video import VideoTraits
 
 logger = logging.getLogger(__name__)
 
@@ -161,6 +162,15 @@ class Rehearsed(Protocol):
     """An engine that has timed steps of its own, so that what it costs is known before the first request."""
 
     rehearsals: Sequence[Rehearsal]
+
+
+@runtime_checkable
+class WholeClips(Protocol):
+    """An engine whose media nobody plays while it is made: its requests are stepped in order of arrival, and none of
+    them can be late. What `traits` says, of the very model that was loaded, replaces the pipeline's declaration."""
+
+    whole_clips: bool
+    traits: VideoTraits
 
 
 @dataclass(frozen=True, slots=True)

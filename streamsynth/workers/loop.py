@@ -31,6 +31,7 @@ from streamsynth.engine.stream import (
     Rehearsed,
     TextStream,
     VideoStream,
+    WholeClips,
     as_error,
 )
 from streamsynth.errors import ErrorCode, StreamSynthError
@@ -167,7 +168,7 @@ class StepLoop:
         self._memory = memory
         self._reader = reader
         self._sender = sender
-        self._scheduler: Scheduler[wire.Address] = Scheduler()
+        self._scheduler: Scheduler[wire.Address] = Scheduler(played=not isinstance(engine, WholeClips))
         self._cost = MediaCost(0.0 if self._batch_engine is None else LIKELY_SHARED)
         for tried in engine.rehearsals if isinstance(engine, Rehearsed) else ():
             self._cost.add(tried.work_s, tried.media_s, tried.sharers)
@@ -322,7 +323,7 @@ class StepLoop:
         self._notice(entry, emission.notices)
         units = len(emission.media)
         if emission.report is not None and not units and not emission.final:
-            entry.worked()
+            entry.worked(now)
             return
         output = wire.Output(
             entry.key,
@@ -414,7 +415,8 @@ def run_worker(connection: socket.socket, descriptor: int, *, on_server_gone: Ca
         connection.close()
         return
     reader.start()
-    sender.put(wire.Ready(time.monotonic() - began))
+    traits = msgspec.to_builtins(engine.traits) if isinstance(engine, WholeClips) else None
+    sender.put(wire.Ready(time.monotonic() - began, traits))
     loop = StepLoop(engine, first, memory, reader, sender)
     try:
         loop.run()

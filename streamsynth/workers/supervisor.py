@@ -53,6 +53,7 @@ class Supervisor:
         self.restarts = 0
         self.beat: wire.Beat | None = None
         self.pid: int | None = None
+        self.traits: dict[str, Any] | None = None
         self._launcher = launcher
         self._on_change = on_change
         self._connection: WorkerConnection | None = None
@@ -128,6 +129,7 @@ class Supervisor:
             raise
         logger.info("stage %s is ready: loaded in %.2f s, pid %s", spec.stage, ready.load_s, launched.pid)
         self.pid = launched.pid
+        self.traits = ready.traits
         self._connection = connection
         self._heard_at = asyncio.get_running_loop().time()
         self._on_change()

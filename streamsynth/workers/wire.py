@@ -115,7 +115,10 @@ class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
+    """`traits` are those of a model that only shows what it is once it is loaded: `VideoTraits` as plain data."""
+
     load_s: float
+    traits: dict[str, Any] | None = None
 
 
 class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag="start_failed"):

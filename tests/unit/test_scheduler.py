@@ -162,3 +162,21 @@ def test_one_who_is_stuck_keeps_nobody_out() -> None:
     queue.entries["stuck"].left_out(10.0)
     assert len(queue.runnable(10.5)[0]) == 1
     assert len(queue.runnable(10.0 + STUCK_AFTER_S)[0]) == 2
+
+
+def test_a_request_that_comes_nearer_to_its_first_output_is_not_stalled() -> None:
+    queue = scheduler(only=FakeStream())
+    queue.runnable(1.0)
+    queue.entries["only"].worked(25.0)
+    assert queue.stalled(40.0, 30.0) == []
+    assert queue.stalled(55.0, 30.0) == [queue.entries["only"]]
+
+
+def test_where_nobody_plays_what_is_made_all_wait_alike_and_none_is_late() -> None:
+    """A clip that is being handed out is not held up by one that has made nothing for minutes."""
+    queue = scheduler(done=FakeStream(), new=FakeStream())
+    queue.played = False
+    queue.entries["done"].made(10 * RATE, RATE, now=1.0)
+    queue.entries["done"].granted = 100 * RATE
+    assert queue.runnable(2.0)[0] == [queue.entries["done"], queue.entries["new"]]
+    assert queue.behind_s(100.0) == 0.0

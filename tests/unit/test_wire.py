@@ -26,6 +26,7 @@ TO_WORKER: list[wire.ToWorker] = [
 ]
 TO_SERVER: list[wire.ToServer] = [
     wire.Ready(0.5),
+    wire.Ready(0.5, {"fps": 16, "sizes": [{"width": 64, "height": 32}]}),
     wire.StartFailed({"code": "start_failed", "message": "no"}),
     wire.Output(ADDRESS, 0, 2, 24_000, wire.Array("<f4", (2,), inline=b"12345678", nbytes=8), {"segment": 0}, True),
     wire.Noticed(ADDRESS, (Applied("e1", 3, 33), Superseded("e2", None), Refused("e3", {"code": "x"}))),

@@ -1,0 +1,28 @@
+"""How far a clip may run ahead of the device."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import torch
+
+AHEAD = 1
+"""Steps that may have been launched beside the one in flight: a cancelled clip costs no more than these."""
+
+
+class LaunchAhead:
+    """Steps on CUDA return before they are done: without this, a whole clip would be launched at once."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_cuda = device.type == "cuda"
+        self._steps: deque[torch.cuda.Event] = deque()
+
+    def launched(self) -> None:
+        """A step was launched on the current stream; waits until at most one other is under way."""
+        if not self._on_cuda:
+            return
+        event = torch.cuda.Event()
+        event.record()
+        self._steps.append(event)
+        if len(self._steps) > 1 + AHEAD:
+            self._steps.popleft().synchronize()

@@ -1,0 +1,74 @@
+"""A folder in diffusers' layout, loaded by what its `model_index.json` names. Nothing comes from the network."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from streamsynth.engine.diffusion.engine import ClipEngine
+from streamsynth.engine.diffusion.rehearsal import rehearsed_engine
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
+from streamsynth.models.diffusers.abilities import Bounds
+from streamsynth.models.diffusers.model import PipelineModel
+from streamsynth.video import Size
+
+DTYPES = ("bfloat16", "float16", "float32")
+_SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
+
+
+def load_clips(
+    *,
+    folder: str,
+    device: str,
+    dtype: str,
+    sizes: Sequence[str],
+    max_steps: int,
+    max_requests: int,
+    max_frames: int | None = None,
+    fps: int | None = None,
+) -> ClipEngine:
+    """An engine that has made the folder's largest clip once. Raises INVALID_VALUE for an option, and START_FAILED for
+    a folder that is none, code that it would bring along, or a pipeline that no request can serve."""
+    if dtype not in DTYPES:
+        raise invalid_value("dtype", dtype, "one of " + ", ".join(DTYPES))
+    counts = {"max_requests": max_requests, "max_steps": max_steps, "max_frames": max_frames, "fps": fps}
+    for name, value in counts.items():
+        if value is not None and not 1 <= value <= 10_000:
+            raise invalid_value(name, value, "a whole number from 1 to 10000")
+    bounds = Bounds(
+        sizes=tuple(_parse_size(size) for size in sizes), fps=fps, max_frames=max_frames, max_steps=max_steps
+    )
+    pipeline = load_pipeline(Path(folder), dtype=getattr(torch, dtype))
+    pipeline.to(device)
+    model = PipelineModel(pipeline, bounds, device=torch.device(device), capacity=max_requests)
+    return rehearsed_engine(model)
+
+
+def load_pipeline(folder: Path, *, dtype: torch.dtype) -> Any:
+    """The pipeline on the CPU, with weights from safetensors alone."""
+    from diffusers import DiffusionPipeline
+
+    index = folder / "model_index.json"
+    try:
+        named = json.loads(index.read_text()).get("_class_name")
+    except (OSError, ValueError):
+        raise invalid_value("folder", str(folder), "a folder in diffusers' layout, with a model_index.json") from None
+    if not isinstance(named, str):
+        message = f"{index} names code of its own; only pipelines that diffusers has are loaded"
+        raise StreamSynthError(ErrorCode.START_FAILED, message, param="folder")
+    load: Any = DiffusionPipeline.from_pretrained
+    pipeline = load(str(folder), dtype=dtype, local_files_only=True, use_safetensors=True)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def _parse_size(text: str) -> Size:
+    found = _SIZE.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise invalid_value("sizes", text, 'a list of sizes like "832x480"')
+    return Size(width=int(found[1]), height=int(found[2]))

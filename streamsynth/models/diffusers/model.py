@@ -1,0 +1,116 @@
+"""A pipeline of diffusers as a model of whole clips: each request is a call of its own, advanced step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from streamsynth.engine.diffusion.clip import Clip
+from streamsynth.engine.diffusion.launching import LaunchAhead
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
+from streamsynth.models.diffusers.abilities import Bounds, CallShape, read_call, read_traits
+from streamsynth.models.diffusers.call import arguments, pictures, read_picture
+from streamsynth.models.diffusers.lane import Lane, advance
+from streamsynth.models.diffusers.stepping import with_steps
+from streamsynth.video import VideoRequest
+
+
+class PipelineClip:
+    """One request, being made by the pipeline's own call in a lane."""
+
+    def __init__(self, pipeline: Any, call: CallShape, request: VideoRequest, device: torch.device) -> None:
+        self.request = request
+        self.step = 0
+        self.steps = request.steps or call.default("num_inference_steps") or 1
+        self.pictures: Tensor | None = None
+        self.error: Exception | None = None
+        self.lane: Lane[Tensor] = Lane(lambda: self._make(pipeline, call, request))
+        self._launches = LaunchAhead(device)
+
+    def settle(self) -> None:
+        """Take what the lane has come to."""
+        if self.lane.ended and self.pictures is None and self.error is None:
+            self.error = self.lane.error
+            self.pictures, self.lane.result = self.lane.result, None
+
+    def close(self) -> None:
+        self.lane.abandon()
+
+    def _make(self, pipeline: Any, call: CallShape, request: VideoRequest) -> Tensor:
+        stepped = with_steps(pipeline, self._stepped)
+        try:
+            return pictures(stepped(**arguments(request, call)))
+        except ValueError as error:
+            if self.step:
+                raise
+            # The pipeline's own check of what it was asked for.
+            raise StreamSynthError(ErrorCode.INVALID_VALUE, str(error)[:500]) from None
+
+    def _stepped(self, done: int, of: int) -> None:
+        self._launches.launched()
+        self.step, self.steps = done, of
+        self.lane.pause()
+
+
+class PipelineModel:
+    """Up to `capacity` calls of one pipeline at once, each with a scheduler of its own; the models are shared."""
+
+    def __init__(self, pipeline: Any, bounds: Bounds, *, device: torch.device, capacity: int) -> None:
+        self.device = device
+        self.capacity = capacity
+        self._pipeline = pipeline
+        self._call = read_call(pipeline)
+        self.traits = read_traits(pipeline, self._call, bounds)
+        self._under_way: list[PipelineClip] = []
+
+    @property
+    def room(self) -> int:
+        self._under_way = [clip for clip in self._under_way if not clip.lane.ended]
+        return self.capacity - len(self._under_way)
+
+    def check(self, request: VideoRequest) -> None:
+        if request.picture is not None:
+            read_picture(request.picture)
+        for name, text in (("prompt", request.prompt), ("negative_prompt", request.negative_prompt)):
+            if text is not None:
+                self._check_length(name, text)
+
+    def begin(self, request: VideoRequest) -> PipelineClip:
+        clip = PipelineClip(self._pipeline, self._call, request, self.device)
+        self._under_way.append(clip)
+        return clip
+
+    def advance(self, clips: Sequence[Clip]) -> None:
+        mine = [cast(PipelineClip, clip) for clip in clips]
+        advance([clip.lane for clip in mine])
+        for clip in mine:
+            clip.settle()
+            if isinstance(clip.error, torch.OutOfMemoryError):
+                torch.cuda.empty_cache()
+
+    def close(self) -> None:
+        """Return when every call has ended; those under way end at their next step."""
+        for clip in self._under_way:
+            clip.close()
+        for clip in self._under_way:
+            clip.lane.join()
+
+    def _check_length(self, name: str, text: str) -> None:
+        """Refuse what none of the text encoders would read to its end: the pipeline would cut it and go on."""
+        room, tokens = 0, 0
+        for part, tokenizer in self._pipeline.components.items():
+            if not part.startswith("tokenizer") or tokenizer is None:
+                continue
+            limit = self._token_limit(tokenizer)
+            if limit > room:
+                room, tokens = limit, len(tokenizer(text, truncation=False, verbose=False).input_ids)
+        if tokens > room:
+            raise invalid_value(name, text, f"at most {room} of the model's tokens; it has {tokens}")
+
+    def _token_limit(self, tokenizer: Any) -> int:
+        own = int(tokenizer.model_max_length)
+        said = self._call.default("max_sequence_length")
+        return own if said is None or "CLIP" in type(tokenizer).__name__ else int(said)

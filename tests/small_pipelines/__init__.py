@@ -1,0 +1,1 @@
+"""Pipelines of diffusers at small random sizes, from configurations alone; tokenizers are built here too."""

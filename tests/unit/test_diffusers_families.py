@@ -1,0 +1,108 @@
+"""Pipelines of diffusers from their folders, with no code for any of them: what each makes is what diffusers makes."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from small_pipelines.clips import FAMILIES, HEIGHT, STEPS, WIDTH, called_directly, make, options, request, save
+
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.interactions.messages import Progress
+from streamsynth.models.diffusers.loading import load_clips
+from streamsynth.video import PictureUse, Size
+
+# A scheduler of diffusers' own asks numpy for what it deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_folder_makes_what_its_pipeline_makes_when_called_directly(name: str, tmp_path: Path) -> None:
+    """The same seed, steps, guidance and negative prompt: the same bytes; and every step is told."""
+    family = FAMILIES[name]
+    folder = save(name, tmp_path)
+    picture = Image.new("RGB", (WIDTH, HEIGHT), (200, 30, 90)) if family.picture else None
+    file = io.BytesIO()
+    if picture is not None:
+        picture.save(file, "PNG")
+    engine = load_clips(**options(folder))
+    asked = request(name, picture=file.getvalue() or None)
+    (made,) = make(engine, asked)
+    engine.close()
+    assert made.error is None
+    assert made.pictures.shape == (family.frames, HEIGHT, WIDTH, 3)
+    assert np.ptp(made.pictures) > 0
+    np.testing.assert_array_equal(made.pictures, called_directly(name, folder, asked, picture))
+    assert made.progress == [Progress(step, STEPS) for step in range(1, STEPS + 1)]
+
+
+def test_what_a_model_makes_is_read_off_its_folder(tmp_path: Path) -> None:
+    traits = load_clips(**options(save("wan-image-to-video", tmp_path), fps=24)).traits
+    assert (traits.kinds, traits.fps, traits.frame_step, traits.default_frames) == (frozenset({"video"}), 24, 4, 9)
+    assert (traits.picture, traits.negative_prompt, traits.guidance) == (PictureUse.REQUIRED, True, True)
+    assert (traits.realtime, traits.max_steps, traits.sizes) == (False, 20, (Size(width=64, height=32),))
+    assert traits.offers(Size(width=32, height=64))
+    assert not traits.offers(Size(width=64, height=64))
+    assert not traits.offers(Size(width=40, height=32))
+
+
+def test_an_image_model_says_so_and_its_own_size(tmp_path: Path) -> None:
+    traits = load_clips(**options(save("sdxl", tmp_path), sizes=[])).traits
+    assert (traits.kinds, traits.max_frames, traits.picture) == (frozenset({"image"}), 1, PictureUse.NONE)
+    assert traits.sizes == (Size(width=64, height=64),)
+
+
+def test_a_model_of_distilled_guidance_takes_no_negative_prompt_that_it_would_not_use(tmp_path: Path) -> None:
+    engine = load_clips(**options(save("flux", tmp_path)))
+    with pytest.raises(StreamSynthError) as refused:
+        engine.open(request("flux", negative_prompt="blue").to_wire())
+    assert (refused.value.code, refused.value.param) == (ErrorCode.UNSUPPORTED_FIELD, "negative_prompt")
+
+
+def test_a_prompt_that_no_text_encoder_reads_to_its_end_is_refused(tmp_path: Path) -> None:
+    """SDXL reads 77 tokens, two of them its own marks; diffusers would cut the rest and go on."""
+    engine = load_clips(**options(save("sdxl", tmp_path)))
+    engine.open(request("sdxl", "a" * 75).to_wire())
+    with pytest.raises(StreamSynthError, match="at most 77 of the model's tokens; it has 78") as refused:
+        engine.open(request("sdxl", "a" * 76).to_wire())
+    assert refused.value.param == "prompt"
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        (None, "a folder in diffusers' layout"),
+        ('{"_class_name": ["pipeline", "Mine"]}', "names code of its own"),
+    ],
+)
+def test_a_folder_that_is_none_or_brings_code_is_refused(index: str | None, words: str, tmp_path: Path) -> None:
+    if index is not None:
+        (tmp_path / "model_index.json").write_text(index)
+    with pytest.raises(StreamSynthError, match=words) as refused:
+        load_clips(**options(tmp_path))
+    assert refused.value.param == "folder"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("sizes", ["64"]), ("dtype", "int8"), ("max_requests", 0), ("max_steps", 0), ("max_frames", 0), ("fps", 0)],
+)
+def test_an_option_that_makes_no_sense_is_refused_by_name(option: str, value: object, tmp_path: Path) -> None:
+    with pytest.raises(StreamSynthError) as refused:
+        load_clips(**options(tmp_path, **{option: value}))
+    assert refused.value.param == option
+
+
+def test_a_size_that_the_model_would_round_is_refused_when_it_starts(tmp_path: Path) -> None:
+    with pytest.raises(StreamSynthError, match="WanPipeline makes sides that are multiples of 16, not 40x32"):
+        load_clips(**options(save("wan", tmp_path), sizes=["40x32"]))
