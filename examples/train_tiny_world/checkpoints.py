@@ -36,7 +36,10 @@ def save_networks(folder: Path, networks: dict[str, nn.Module], *, name: str) ->
 
 
 def load_networks(folder: Path, networks: dict[str, nn.Module], *, name: str) -> bool:
-    """Whether there was something to load; raises RuntimeError for tensors that do not fit."""
+    """Whether there was something to load; a network of which there is nothing stays as it is.
+
+    Raises RuntimeError for tensors that do not fit.
+    """
     files = sorted(folder.glob(f"{name}-*.safetensors"))
     tensors = {key: value for file in files for key, value in load_file(file).items()}
     if not tensors:
@@ -44,7 +47,8 @@ def load_networks(folder: Path, networks: dict[str, nn.Module], *, name: str) ->
     for network, module in networks.items():
         prefix = f"{network}."
         own = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-        module.load_state_dict(own)
+        if own:
+            module.load_state_dict(own)
     return True
 
 

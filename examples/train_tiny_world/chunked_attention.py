@@ -40,15 +40,29 @@ class TeacherForcedAttention:
         place = torch.arange(chunks, device=device)[:, None]
         back = torch.arange(context, 0, -1, device=device)
         there = torch.cat([place >= back, torch.ones_like(place, dtype=torch.bool)], 1)
-        self._hidden = torch.zeros(there.shape, device=device).masked_fill(~there, -torch.inf)
-        """(chunks, context + 1): what is added to scores; a clip's first chunks have nothing before them."""
+        self._there = there
+        self._hidden: Tensor | None = None
+
+    def show(self, clips: int, alone: Tensor | None = None) -> None:
+        """Before each pass: the clips of `alone` (clips,) see no chunk before their noisy ones, as a first chunk does.
+
+        Written in place: a compiled pass reads it where it is.
+        """
+        if self._hidden is None or len(self._hidden) != clips:
+            self._hidden = torch.empty(clips, 2, self.chunks, self.context + 1, device=self._there.device)
+        there = self._there.expand(clips, 2, -1, -1)
+        if alone is not None:
+            there = there.clone()
+            there[:, 1, :, :-1] &= ~alone[:, None, None]
+        self._hidden.copy_(torch.zeros_like(self._hidden).masked_fill_(~there, -torch.inf))
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, rotary: Rotary) -> Tensor:
         tokens, kind = k.shape[1], v.dtype
         # In mixed precision norms give float32; what is copied for every chunk that sees it is cast before.
         keys, values = self._with_context(rotary.turn(k).to(kind)), self._with_context(v)
-        hidden = self._hidden.repeat_interleave(tokens, 1).to(kind)[:, None, None]
-        hidden = hidden.repeat(len(q) // self.chunks, 1, 1, 1).expand(-1, q.shape[2], tokens, -1)
+        assert self._hidden is not None
+        hidden = self._hidden.flatten(0, 2).repeat_interleave(tokens, 1).to(kind)[:, None, None]
+        hidden = hidden.expand(-1, q.shape[2], tokens, -1)
         return scaled_dot_product(rotary.turn(q).to(kind), keys, values, hidden)
 
     def _with_context(self, rows: Tensor) -> Tensor:
@@ -59,6 +73,13 @@ class TeacherForcedAttention:
         before = [padded[:, shift : shift + self.chunks] for shift in range(self.context)]
         context = torch.stack(before, 2)[:, None].expand(-1, 2, -1, -1, -1, -1, -1)
         return torch.cat([context, both[:, :, :, None]], 3).flatten(3, 4).flatten(0, 2)
+
+
+class OwnChunkAttention:
+    """A row is a chunk that sees itself alone, as the first of a video does."""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, rotary: Rotary) -> Tensor:
+        return scaled_dot_product(rotary.turn(q).to(v.dtype), rotary.turn(k).to(v.dtype), v)
 
 
 class SlidingAttention:

@@ -29,7 +29,7 @@ class FewStepSettings:
     shift: float = 3.0
     teacher_steps: int = 3
     """Of the teacher, for one of the student."""
-    guidance: float = 1.5
+    guidance: float = 2.0
     own_context: float = 0.5
     flow: FlowSettings = field(
         default_factory=lambda: FlowSettings(

@@ -12,7 +12,7 @@ from streamsynth.models.wan.model import WanTransformer
 from streamsynth.models.wan.rotary import rotary
 from streamsynth.models.wan.schedule import TRAIN_STEPS
 from streamsynth.models.wan.text_encoder import TextEncoder
-from train_tiny_world.chunked_attention import RealRotary, TeacherForcedAttention
+from train_tiny_world.chunked_attention import OwnChunkAttention, RealRotary, TeacherForcedAttention
 from train_tiny_world.clips import CHUNK_FRAMES, Words, words
 from train_tiny_world.latent_bank import Clips
 from train_tiny_world.networks import CONTEXT_CHUNKS
@@ -29,9 +29,13 @@ class FlowSettings:
     """The most noise that context gets and the model is told of, in half of the clips."""
     untold_noise: float = 0.06
     """The most that it is not told of: a rollout's own chunks are never quite clean."""
+    alone: float = 0.2
+    """The share of clips whose chunks see none before them: what is not to be seen must be read."""
     recached: float = 0.25
     """The share of clips whose context is read under the prompt in force after their change."""
     warmup_steps: int = 300
+    decay_from: float = 0.3
+    """The share of the training after which the learning rate falls."""
     average_decay: float = 0.999
 
 
@@ -42,7 +46,7 @@ class Context:
     `clean` (clips, chunks, channels, frames, height, width) with the noise `levels` (clips, chunks) that the model is
     told; `text` (clips, 2, chunks, tokens, text_dim) for the clean and for the noisy rows, and `read` (clips, chunks)
     the second prompt's weights in the clean ones; `counts` (clips, chunks) is 0 where a chunk's context says what it
-    cannot know yet.
+    cannot know yet; `alone` (clips,) names the clips whose noisy chunks see no context.
     """
 
     clean: Tensor
@@ -50,6 +54,7 @@ class Context:
     text: Tensor
     read: Tensor
     counts: Tensor
+    alone: Tensor
 
 
 class Velocity:
@@ -73,6 +78,7 @@ class Velocity:
         rows = torch.stack([context.clean, noisy], 1).flatten(0, 2)
         told = torch.stack([context.levels, levels], 1).flatten()[:, None] * TRAIN_STEPS
         clips = len(noisy)
+        self._attention.show(clips, context.alone)
         flow = self._run(
             rows,
             told,
@@ -86,6 +92,29 @@ class Velocity:
         with torch.autocast(rows.device.type, torch.bfloat16, enabled=rows.is_cuda):
             prompt = self._transformer.prompt_context(text)
             return self._transformer(rows, told, prompt, RealRotary(torch.empty(0), cos, sin), self._attention)
+
+
+class LoneVelocity:
+    """One pass over chunks of which each is a first one: half the cost of `Velocity`, and all of it teaches words."""
+
+    def __init__(self, transformer: WanTransformer, size: int, device: torch.device, *, compiled: bool) -> None:
+        self._transformer = transformer
+        config = transformer.config
+        patch = config.patch_size
+        positions = torch.arange(CHUNK_FRAMES, device=device)[None]
+        turned = rotary(positions, size // patch[1], size // patch[2], config.attention_head_dim)
+        self._cos, self._sin = turned.turns.real.contiguous(), turned.turns.imag.contiguous()
+        self._run: Callable[..., Tensor] = torch.compile(self._forward, dynamic=False) if compiled else self._forward
+
+    def __call__(self, context: Context, noisy: Tensor, levels: Tensor) -> Tensor:
+        flow = self._run(noisy.flatten(0, 1), levels.flatten()[:, None] * TRAIN_STEPS, context.text[:, 1].flatten(0, 1))
+        return flow.unflatten(0, noisy.shape[:2]).float()
+
+    def _forward(self, rows: Tensor, told: Tensor, text: Tensor) -> Tensor:
+        with torch.autocast(rows.device.type, torch.bfloat16, enabled=rows.is_cuda):
+            prompt = self._transformer.prompt_context(text)
+            turned = RealRotary(torch.empty(0), self._cos, self._sin)
+            return self._transformer(rows, told, prompt, turned, OwnChunkAttention())
 
 
 def shifted_levels(shape: tuple[int, ...], shift: float, device: torch.device) -> Tensor:
@@ -127,19 +156,24 @@ class Conditions:
         recached = (chance(count) < settings.recached) & (clips.switch < chunks)
         after = torch.where(recached[:, None], torch.ones_like(clips.weights), clips.weights)
         text = read_words(self._encoder, said, after, clips.weights)
-        counts = 1 - (recached[:, None] & (clips.weights < 1)).float()
+        alone = chance(count) < settings.alone
+        counts = 1 - (recached[:, None] & ~alone[:, None] & (clips.weights < 1)).float()
         told = chance(count, chunks) * settings.told_noise * (chance(count, 1) < 0.5)
         untold = chance(count, chunks) * settings.untold_noise * (chance(count, 1) < 0.5)
         level = (told + untold)[..., None, None, None, None]
         context = torch.lerp(source, torch.randn_like(source), level)
-        return Context(context, told, text, after, counts)
+        return Context(context, told, text, after, counts, alone)
 
 
 class FlowTraining:
     """Trains transformer and text encoder in place, and keeps a running average of their weights."""
 
     def __init__(
-        self, transformer: WanTransformer, encoder: TextEncoder, settings: FlowSettings, velocity: Velocity
+        self,
+        transformer: WanTransformer,
+        encoder: TextEncoder,
+        settings: FlowSettings,
+        velocity: Velocity | LoneVelocity,
     ) -> None:
         self.settings = settings
         self.weights = [*transformer.parameters(), *encoder.parameters()]
@@ -167,9 +201,10 @@ class FlowTraining:
         """One step of the optimizer towards `wished`, of the chunks that count."""
         error = (flow - wished).square().mean((2, 3, 4, 5))
         loss = (error * counts).sum() / counts.sum().clamp_min(1)
+        start = self.settings.decay_from
         rate = self.settings.learning_rate * min(1.0, (self.steps + 1) / self.settings.warmup_steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate * (1.0 if progress < 0.3 else max(0.02, (1 - progress) / 0.7))
+            group["lr"] = rate * (1.0 if progress < start else max(0.02, (1 - progress) / (1 - start)))
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.weights, 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -78,16 +79,21 @@ class LatentBank:
             )
         places = (torch.arange(clips, device=fresh.switch.device) + self._oldest) % self._capacity
         held = self._held
-        for room, part in (
-            (held.latents, fresh.latents),
-            (held.words.tokens, fresh.words.tokens),
-            (held.words.lengths, fresh.words.lengths),
-            (held.weights, fresh.weights),
-            (held.switch, fresh.switch),
-        ):
+        for room, part in zip(_tensors(held), _tensors(fresh), strict=True):
             room[places] = part.to(room.dtype)
         self._oldest = (self._oldest + clips) % self._capacity
         self.filled = min(self._capacity, self.filled + clips)
+
+    def save(self, file: Path) -> None:
+        if self._held is not None:
+            torch.save({"held": _tensors(self._held), "filled": self.filled}, file)
+
+    def load(self, file: Path) -> None:
+        """What another call rendered."""
+        kept = torch.load(file, map_location=self._generator.device, weights_only=True)
+        latents, tokens, lengths, weights, switch = kept["held"]
+        self._held, self.filled = Clips(latents, Words(tokens, lengths), weights, switch), kept["filled"]
+        self._oldest = self.filled % self._capacity
 
     def draw(self, clips: int) -> Clips:
         if self._held is None:
@@ -97,6 +103,10 @@ class LatentBank:
         return Clips(
             held.latents[chosen].float(), held.words[chosen], held.weights[chosen].float(), held.switch[chosen]
         )
+
+
+def _tensors(clips: Clips) -> tuple[Tensor, ...]:
+    return clips.latents, clips.words.tokens, clips.words.lengths, clips.weights, clips.switch
 
 
 def _room(like: Tensor, capacity: int) -> Tensor:

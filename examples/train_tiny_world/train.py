@@ -25,7 +25,7 @@ from train_tiny_world.autoencoder_training import (
 from train_tiny_world.checkpoints import load_networks, save_networks, save_sizes
 from train_tiny_world.clips import CHUNK_FRAMES
 from train_tiny_world.few_steps import Distillation, FewStepSettings, Networks, step_levels
-from train_tiny_world.flow_training import FlowSettings, FlowTraining, Velocity
+from train_tiny_world.flow_training import FlowSettings, FlowTraining, LoneVelocity, Velocity
 from train_tiny_world.judge import (
     EVERY,
     Judge,
@@ -40,30 +40,35 @@ from train_tiny_world.latent_bank import LatentBank
 from train_tiny_world.networks import CONTEXT_CHUNKS, full_sizes, new_text_encoder, new_transformer, toy_sizes
 from train_tiny_world.picture_pool import PicturePool
 from train_tiny_world.rollout import LATENT_SIZE, World
+from train_tiny_world.word_training import WordTraining
 
-STAGES = ("judge", "autoencoder", "flow", "few-steps", "report")
+TRAINED = ("judge", "autoencoder", "words", "chunks", "flow", "few-steps")
+STAGES = (*TRAINED, "report")
 
 
 @dataclass(frozen=True)
 class Plan:
     """Seconds of each stage, all calls together, and sizes of batches."""
 
-    judge: float = 50
-    autoencoder: float = 220
-    flow: float = 660
-    few_steps: float = 240
+    judge: float = 40
+    autoencoder: float = 400
+    words: float = 20
+    chunks: float = 320
+    flow: float = 700
+    few_steps: float = 220
     judge_clips: int = 96
     picture_clips: int = 8
     pool: int = 256
     pool_part: int = 32
     pool_every: int = 8
     held: int = 64
-    clips: int = 64
-    chunks: int = 8
+    prompts: int = 32768
+    clips: int = 48
+    clip_chunks: int = 8
     bank: int = 24576
     bank_start: int = 6144
-    bank_part: int = 512
-    bank_every: int = 80
+    bank_part: int = 256
+    bank_every: int = 100
     judged_clips: int = 64
     long_seconds: int = 60
     save_every: float = 90
@@ -72,15 +77,18 @@ class Plan:
 TOY = Plan(
     judge=8,
     autoencoder=8,
+    words=4,
+    chunks=10,
     flow=15,
     few_steps=20,
+    prompts=64,
     judge_clips=2,
     picture_clips=1,
     pool=2,
     pool_part=1,
     held=2,
     clips=2,
-    chunks=3,
+    clip_chunks=3,
     bank=4,
     bank_start=4,
     bank_part=2,
@@ -114,8 +122,8 @@ class Run:
         self.transformer = new_transformer(self.sizes.transformer).to(self.device)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.stage, self.spent = arguments.begin or STAGES[0], 0.0
-        if arguments.start and not load_networks(arguments.start, self.networks, name="world"):
-            raise FileNotFoundError(f"no world-*.safetensors in {arguments.start}")
+        if arguments.start:
+            self._start_from(arguments.start)
         self._resume()
 
     @property
@@ -125,6 +133,11 @@ class Run:
     @property
     def judge_file(self) -> Path:
         return self.folder / "judge.safetensors"
+
+    @property
+    def bank_file(self) -> Path:
+        """What the first stage that needs it rendered, encoded by the autoencoder as it is."""
+        return self.folder / "bank.pt"
 
     @property
     def teacher_file(self) -> Path:
@@ -137,7 +150,7 @@ class Run:
         return World(self.vae, self.encoder, self.transformer, schedule, committed_level)
 
     def velocity(self, transformer: nn.Module) -> Velocity:
-        return Velocity(transformer, self.plan.chunks, LATENT_SIZE, self.device, compiled=self.compiled)
+        return Velocity(transformer, self.plan.clip_chunks, LATENT_SIZE, self.device, compiled=self.compiled)
 
     def save(self, stage: str, spent: float, training: dict[str, object] | None = None) -> None:
         """What another call on this machine goes on from; written whole or not at all."""
@@ -155,6 +168,11 @@ class Run:
                                                  "context_chunks": CONTEXT_CHUNKS})  # fmt: skip
         if self.judge_file.exists():
             (self.publish_to / "judge.safetensors").write_bytes(self.judge_file.read_bytes())
+
+    def _start_from(self, folder: Path) -> None:
+        if not load_networks(folder, self.networks, name="world"):
+            raise FileNotFoundError(f"no world-*.safetensors in {folder}")
+        self.judge_file.write_bytes((folder / "judge.safetensors").read_bytes())
 
     def _resume(self) -> None:
         kept = self.folder / "state.pt"
@@ -236,6 +254,7 @@ def autoencoder_stage(run: Run) -> bool:
                          peak_signal_to_noise(run.vae, held))  # fmt: skip
             run.save("autoencoder", watch.spent, _kept(training))
     if watch.finished:
+        run.bank_file.unlink(missing_ok=True)
         with torch.no_grad():
             for weight, average in zip(training.weights, training.average, strict=True):
                 weight.copy_(average)
@@ -250,6 +269,24 @@ def autoencoder_stage(run: Run) -> bool:
         )
     run.save("autoencoder", watch.spent, _kept(training))
     return watch.finished
+
+
+def words_stage(run: Run) -> bool:
+    watch = Stopwatch(run, run.plan.words)
+    training = WordTraining(run.encoder, run.plan.prompts, run.seed + 8)
+    steps, right = 0, torch.zeros(())
+    while not watch.over:
+        right = training.step(512, watch.progress)
+        steps += 1
+    logging.info("words, %d steps: %.4f of what prompts say is read right", steps, float(right))
+    return True
+
+
+def chunks_stage(run: Run) -> bool:
+    settings = FlowSettings(alone=0, recached=0, decay_from=1)
+    velocity = LoneVelocity(run.transformer, LATENT_SIZE, run.device, compiled=run.compiled)
+    training = FlowTraining(run.transformer, run.encoder, settings, velocity)
+    return _train_flow(run, "chunks", run.plan.chunks, training, training)
 
 
 def flow_stage(run: Run) -> bool:
@@ -278,12 +315,15 @@ def _train_flow(
 ) -> bool:
     _restore(training, run.training)
     plan = run.plan
-    bank = LatentBank(run.vae, plan.bank, plan.chunks, run.seed + 5 + int(run.spent), run.device)
+    bank = LatentBank(run.vae, plan.bank, plan.clip_chunks, run.seed + 5 + int(run.spent), run.device)
     begun = time.monotonic()
+    if run.bank_file.exists():
+        bank.load(run.bank_file)
     while bank.filled < plan.bank_start:
         bank.add(plan.bank_part)
-    pictures = bank.filled * bank.pictures
-    logging.info("%d pictures rendered and encoded in %.1f s", pictures, time.monotonic() - begun)
+    logging.info("%d pictures are there after %.1f s", bank.filled * bank.pictures, time.monotonic() - begun)
+    if not run.bank_file.exists():
+        bank.save(run.bank_file)
     watch = Stopwatch(run, seconds)
     sum_of_losses, counted, since = 0.0, 0, time.monotonic()
     while not watch.over:
@@ -299,7 +339,8 @@ def _train_flow(
     run.save(stage, watch.spent, _kept(training))
     training.swap_average()
     if not watch.finished:
-        _judged(run, f"{stage}, unfinished", run.world(FewStepSettings().schedule))
+        if stage != "chunks":
+            _judged(run, f"{stage}, unfinished", run.world(FewStepSettings().schedule))
         run.publish()
         training.swap_average()
     return watch.finished
@@ -351,7 +392,15 @@ _SHOWN = [
     ),
 ]
 
-_RUN = dict(zip(STAGES, (judge_stage, autoencoder_stage, flow_stage, few_steps_stage, report_stage), strict=True))
+_RUN = {
+    "judge": judge_stage,
+    "autoencoder": autoencoder_stage,
+    "words": words_stage,
+    "chunks": chunks_stage,
+    "flow": flow_stage,
+    "few-steps": few_steps_stage,
+    "report": report_stage,
+}
 
 
 def train(run: Run) -> None:
@@ -370,8 +419,8 @@ def train(run: Run) -> None:
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, float]:
-    named = {name: getattr(arguments, name) for name in ("judge", "autoencoder", "flow", "few_steps")}
-    return {name: value for name, value in named.items() if value is not None}
+    named = {name.replace("-", "_") for name in TRAINED}
+    return {name: value for name, value in vars(arguments).items() if name in named and value is not None}
 
 
 def main() -> None:
@@ -379,10 +428,10 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of the state that a later call goes on from")
     parser.add_argument("--publish", type=Path, help="folder for float16 weights, judge and pictures")
     parser.add_argument("--seconds", type=float, default=1e9, help="end this call after about so long")
-    parser.add_argument("--start", type=Path, help="folder of published weights to begin from")
+    parser.add_argument("--start", type=Path, help="folder of published networks to begin from, and of the judge")
     parser.add_argument("--begin", choices=STAGES, help="the stage to begin with, where nothing is to be gone on with")
     parser.add_argument("--end", choices=STAGES, help="the stage to stop after")
-    for name in ("judge", "autoencoder", "flow", "few-steps"):
+    for name in TRAINED:
         parser.add_argument(f"--{name}", type=float, help="seconds of this stage, all calls together")
     parser.add_argument("--toy", action="store_true", help="every step at a size that a CPU does in two minutes")
     parser.add_argument("--plain", action="store_true", help="do not compile")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from train_tiny_world.checkpoints import load_networks, save_networks
 from train_tiny_world.chunked_attention import SlidingAttention, TeacherForcedAttention
 from train_tiny_world.clips import CHUNK_FRAMES, random_script
 from train_tiny_world.few_steps import Distillation, FewStepSettings, Networks, step_levels
-from train_tiny_world.flow_training import Context, FlowSettings, FlowTraining, Velocity
+from train_tiny_world.flow_training import Context, FlowSettings, FlowTraining, LoneVelocity, Velocity
 from train_tiny_world.latent_bank import Clips, LatentBank
 from train_tiny_world.networks import (
     CONTEXT_CHUNKS,
@@ -28,6 +29,7 @@ from train_tiny_world.networks import (
 )
 from train_tiny_world.package import package
 from train_tiny_world.rollout import World, embed, roll_out, show
+from train_tiny_world.word_training import WordTraining
 
 from streamsynth.engine.rollout.engine import RolloutEngine
 from streamsynth.engine.rollout.rollout import Rollout
@@ -64,7 +66,9 @@ def context_of(transformer: WanTransformer, clean: torch.Tensor) -> Context:
     clips = len(clean)
     text = torch.randn(clips, 1, CHUNKS, 5, transformer.config.text_dim).expand(-1, 2, -1, -1, -1)
     zeros = torch.zeros(clips, CHUNKS)
-    return Context(clean, levels=zeros, text=text, read=zeros, counts=zeros + 1)
+    return Context(
+        clean, levels=zeros, text=text, read=zeros, counts=zeros + 1, alone=torch.zeros(clips, dtype=torch.bool)
+    )
 
 
 @torch.no_grad()
@@ -87,11 +91,26 @@ def test_a_noisy_chunk_sees_in_training_what_it_sees_when_chunks_come_in_turn(tr
 
 
 @torch.no_grad()
+def test_a_chunk_that_is_shown_no_context_is_what_a_first_chunk_is(transformer: WanTransformer) -> None:
+    """Three ways to the same: hidden context, a pass of lone chunks, and a rollout's first chunk."""
+    clean = clean_clip(transformer)
+    noisy, levels = torch.randn_like(clean), torch.rand(len(clean), CHUNKS)
+    context = replace(context_of(transformer, clean), alone=torch.tensor([True, False]))
+    together = Velocity(transformer, CHUNKS, SIZE, CPU, compiled=False)(context, noisy, levels)
+    lone = LoneVelocity(transformer, SIZE, CPU, compiled=False)(context, noisy, levels)
+    torch.testing.assert_close(together[0], lone[0], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(together[1, 0], lone[1, 0], atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(together[1, 1], lone[1, 1], atol=1e-3)
+
+
+@torch.no_grad()
 def test_the_clean_chunks_of_training_are_the_package_s_block_causal_window() -> None:
     heads, dim, tokens = 2, 8, CHUNK_FRAMES * 3
     q, k, v = torch.randn(3, 2 * CHUNKS, tokens, heads, dim).unbind(0)
     still = Rotary(torch.ones(1, 1, 1, dim // 2, dtype=torch.complex64))
-    rows = TeacherForcedAttention(chunks=CHUNKS, context=CONTEXT_CHUNKS).attend(0, q, k, v, still)[:CHUNKS]
+    forced = TeacherForcedAttention(chunks=CHUNKS, context=CONTEXT_CHUNKS)
+    forced.show(1)
+    rows = forced.attend(0, q, k, v, still)[:CHUNKS]
     whole = BlockCausalAttention(
         frames=CHUNKS * CHUNK_FRAMES,
         frame_tokens=3,
@@ -138,7 +157,7 @@ def test_training_lowers_the_error_and_averages_the_weights(bank: LatentBank) ->
 def test_a_chunk_whose_context_knows_of_a_change_to_come_does_not_count(bank: LatentBank) -> None:
     sizes = toy_sizes()
     transformer, encoder = new_transformer(sizes.transformer), new_text_encoder(sizes.text)
-    settings = FlowSettings(recached=1, silent=0)
+    settings = FlowSettings(recached=1, alone=0, silent=0)
     training = FlowTraining(transformer, encoder, settings, Velocity(transformer, 2, 16, CPU, compiled=False))
     drawn = bank.draw(1)
     clips = Clips(drawn.latents, drawn.words, torch.tensor([[0.0, 1.0]]), torch.tensor([1]))
@@ -213,6 +232,25 @@ def test_all_networks_together_take_less_than_40_megabytes_in_half_precision() -
     with torch.device("meta"):
         networks = (TinyVae(sizes.vae), new_text_encoder(sizes.text), new_transformer(sizes.transformer))
     assert sum(2 * weight.numel() for network in networks for weight in network.parameters()) < 40e6
+
+
+def test_the_text_encoder_learns_to_read_prompts() -> None:
+    torch.manual_seed(0)
+    training = WordTraining(new_text_encoder(full_sizes().text), prompts=256, seed=0)
+    before = float(training.step(64, 0))
+    for _ in range(20):
+        training.step(64, 0)
+    assert float(training.step(256, 1)) > before + 0.2
+
+
+def test_a_bank_comes_back_as_it_was(bank: LatentBank, tmp_path: Path) -> None:
+    bank.add(2)
+    bank.save(tmp_path / "bank.pt")
+    again = LatentBank(TinyVae(toy_sizes().vae), 3, 2, 0, CPU)
+    again.load(tmp_path / "bank.pt")
+    assert again.filled == bank.filled
+    again.add(1)
+    assert again.filled == 3 and again.draw(3).latents.isfinite().all()
 
 
 def test_scripts_say_at_least_what_changes() -> None:
