@@ -127,7 +127,7 @@ class Admission:
         """A place for one socket; raises `overloaded` when the server or the caller's share is full."""
         if self.sessions >= self.limits.sessions:
             raise _overloaded(f"{self.limits.sessions} sessions are open, the limit", self.retry_after_ms())
-        share = self._part(self.limits.sessions)
+        share = self.part(self.limits.sessions)
         if self._sessions[caller] >= share:
             raise _overloaded(f"this API key has {share} sessions open, its share", self.retry_after_ms())
         self._sessions[caller] += 1
@@ -142,7 +142,7 @@ class Admission:
         if self.queued >= self.limits.queued_utterances:
             message = f"{self.running} utterances are running and {self.queued} wait, the limit"
             raise _overloaded(message, self.retry_after_ms())
-        share = self._part(self.limits.queued_utterances)
+        share = self.part(self.limits.queued_utterances)
         if sum(waiting.caller == caller for waiting in self._queue) >= share:
             raise _overloaded(f"this API key has {share} utterances waiting, its share", self.retry_after_ms())
         self._queue.append(ticket)
@@ -157,17 +157,18 @@ class Admission:
             self._queue.remove(ticket)
         self._start_waiting()
 
+    def part(self, limit: int) -> int:
+        """How much of so many places one caller may hold."""
+        return max(1, int(limit * self._share))
+
     def retry_after_ms(self) -> int:
         """How long the utterances that wait now will take to start, from how long recent ones held their place."""
         rounds = (self.queued + 1) / self.limits.running_utterances
         return int(1000 * min(max(self._held_s * rounds, 1.0), 60.0))
 
-    def _part(self, limit: int) -> int:
-        return max(1, int(limit * self._share))
-
     def _may_start(self, caller: Caller) -> bool:
         total = self.limits.running_utterances
-        return self.running < total and self._running[caller] < self._part(total)
+        return self.running < total and self._running[caller] < self.part(total)
 
     def _start(self, ticket: Ticket) -> None:
         self._running[ticket.caller] += 1

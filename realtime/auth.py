@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -20,9 +21,12 @@ _KEY_PROTOCOLS = {STREAMSYNTH_PROTOCOL: "bearer.", "realtime": "openai-insecure-
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who a request counts for. `name` is the position of the key in the configuration, never the key itself."""
+    """Who a request counts for. `name` is the position of the key in the configuration, never the key itself; `owner`
+    is what says on disk whose something is, the same after a restart with the keys in another order.
+    """
 
     name: str
+    owner: str = "local"
 
 
 LOCAL = Caller("local")
@@ -32,7 +36,9 @@ class Auth:
     """Checks a request's headers. Holds the keys; none of its messages shows one."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        self._keys = tuple((key.encode(), Caller(f"key-{n}")) for n, key in enumerate(settings.api_keys, 1))
+        self._keys = tuple(
+            (key.encode(), Caller(f"key-{n}", _digest(key))) for n, key in enumerate(settings.api_keys, 1)
+        )
         self._origins = frozenset(settings.cors_origins)
         self._names = frozenset({settings.host.lower()})
 
@@ -77,6 +83,10 @@ def offered_protocols(headers: Headers) -> list[str]:
     """The WebSocket subprotocols that a client offers, keys among them."""
     lines = headers.getall("Sec-WebSocket-Protocol", [])
     return [name.strip() for line in lines for name in line.split(",") if name.strip()]
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(b"owner of videos: " + key.encode()).hexdigest()[:32]
 
 
 def _bearer(headers: Headers) -> str | None:

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-EXPOSED_HEADERS = "X-Request-Id, X-Sample-Rate, X-Channels, X-Ignored-Fields, Retry-After"
+EXPOSED_HEADERS = "X-Request-Id, X-Sample-Rate, X-Channels, X-Ignored-Fields, X-Seed, Retry-After"
 _ASKED_HEADERS = re.compile(r"[A-Za-z0-9-]+(, ?[A-Za-z0-9-]+){0,50}")
 
 
@@ -79,7 +79,7 @@ def _preflight(request: web.Request) -> web.Response:
     # SDKs in browsers send headers of their own. None of them gives rights here: those come with the key alone.
     asked = request.headers.get("Access-Control-Request-Headers", "")
     allowed = {
-        "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
+        "Access-Control-Allow-Methods": "GET, POST, DELETE, OPTIONS",
         "Access-Control-Allow-Headers": asked if _ASKED_HEADERS.fullmatch(asked) else "Authorization, Content-Type",
         "Access-Control-Max-Age": "600",
     }

@@ -30,13 +30,13 @@ def break_off(request: web.BaseRequest) -> None:
     transport.abort()
 
 
-class AudioWriter:
+class BodyWriter:
     """Sends the headers with `start`, then the body. Cancelling a write leaves an answer that can only be aborted."""
 
-    def __init__(self, request: web.Request, stall_s: float) -> None:
+    def __init__(self, request: web.Request, stall_s: float, *, status: int = 200) -> None:
         self._request = request
         self._stall_s = stall_s
-        self._response = web.StreamResponse()
+        self._response = web.StreamResponse(status=status)
 
     async def start(self, headers: Mapping[str, str]) -> None:
         transport = self._request.transport

@@ -9,6 +9,9 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import secrets
+import shutil
+import tempfile
 import time
 from pathlib import Path
 
@@ -27,10 +30,12 @@ _decoder = msgspec.json.Decoder(JobRecord)
 
 
 class JobFolder:
-    """One server's folder; `open` takes it for this process alone, `close` gives it back."""
+    """One server's folder; `open` takes it for this process alone, `close` gives it back. None: one for as long as it
+    is open."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path | None) -> None:
+        self._temporary = path is None
+        self.path = path or Path(tempfile.gettempdir()) / f"streamsynth-videos-{secrets.token_hex(8)}"
         self._lock: int | None = None
 
     def open(self) -> list[JobRecord]:
@@ -55,6 +60,8 @@ class JobFolder:
 
     def close(self) -> None:
         if self._lock is not None:
+            if self._temporary:
+                shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
             self._lock = None
 

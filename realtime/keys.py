@@ -11,6 +11,7 @@ from streamsynth.realtime.admission import Admission
 from streamsynth.realtime.auth import Auth, Caller
 from streamsynth.realtime.draining import Draining
 from streamsynth.realtime.limits import Limits
+from streamsynth.realtime.video_jobs import VideoJobs
 from streamsynth.runtime import Runtime
 
 RUNTIME = web.AppKey("runtime", Runtime)
@@ -20,6 +21,8 @@ MODEL_LIMITS = web.AppKey("model_limits", Mapping[str, Mapping[str, float]])
 AUTH = web.AppKey("auth", Auth)
 ADMISSION = web.AppKey("admission", Admission)
 METRICS = web.AppKey("metrics", Metrics)
+JOBS = web.AppKey("jobs", VideoJobs)
+"""Absent where no model makes pictures."""
 DRAINING = web.AppKey("draining", Draining)
 OPEN_PATHS = web.AppKey("open_paths", frozenset[str])
 """Paths that need no key: liveness, readiness and the page, which has to load before it can ask for one."""

@@ -25,8 +25,8 @@ class Limits:
 
     `running_utterances` speak at once, at most `queued_utterances` more wait, each for at most `queue_wait_s`.
     `finished_file_bytes` bounds audio that is held back until all of it is made (a wav with true sizes).
-    Of the jobs of `/v1/videos` at most `queued_videos` wait; finished ones are kept within `stored_videos`,
-    `stored_video_bytes` and `stored_video_s`, the oldest go first.
+    Of the jobs of `/v1/videos` at most `queued_videos` wait, each `queued_video_s`; finished ones are kept within
+    `stored_videos`, `stored_video_bytes` and `stored_video_s`, the oldest go first.
     A paced video is sent `video_lead_chunks` ahead of its viewer; one that drops holds `video_held_chunks` before the
     encoder; a keyframe begins every `video_keyframe_chunks`-th chunk.
     `key_share` is the part of the sessions and of the running utterances that one API key may hold (without keys: all).
@@ -55,6 +55,7 @@ class Limits:
     stored_video_bytes: int = 4 * 1024 * MIB
     stored_video_s: float = 7 * 24 * 3600
     queued_videos: int = 64
+    queued_video_s: float = 3600
     request_images: int = 10
 
     video_lead_chunks: int = 1

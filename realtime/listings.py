@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -115,6 +116,14 @@ def _video(video: VideoTraits) -> dict[str, Any]:
         "interactions": sorted(video.interactions),
         "default_transition_chunks": video.default_transition_chunks,
         "negative_prompt": video.negative_prompt,
+        "makes": sorted(video.kinds),
+        "realtime": video.realtime,
+        "size_range": dataclasses.asdict(video.size_range) if video.size_range else None,
+        "frame_step": video.frame_step,
+        "default_frames": video.default_frames,
+        "max_steps": video.max_steps,
+        "guidance": video.guidance,
+        "input_reference": video.picture.value,
     }
 
 

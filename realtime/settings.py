@@ -16,7 +16,11 @@ _ORIGIN = re.compile(r"https?://[^/?#\s@]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerSettings:
-    """Where the server listens and whom it lets in. `port` 0 takes a free one. Refuses what cannot be."""
+    """Where the server listens and whom it lets in. `port` 0 takes a free one. Refuses what cannot be.
+
+    `data` is the folder of the videos that it keeps. None: one that is this port's, across restarts; of a free port,
+    one that is removed at the end.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -25,6 +29,7 @@ class ServerSettings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     limits: Limits = field(default_factory=Limits)
+    data: Path | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

@@ -7,17 +7,18 @@ import logging
 import time
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import msgspec
 from aiohttp import web
 
 from streamsynth.codecs import CONTENT_TYPES, EncodingQueue, open_encoder
 from streamsynth.errors import ErrorCode, StreamSynthError
-from streamsynth.flows import Outcome, SpeechFlow
-from streamsynth.observe.metrics import Metrics, Surface, UtteranceMeter
+from streamsynth.flows import Outcome
+from streamsynth.observe.metrics import Surface, UtteranceMeter
 from streamsynth.realtime.http_errors import error_object
-from streamsynth.realtime.http_writer import AudioWriter, break_off
+from streamsynth.realtime.http_work import until_idle, work_of
+from streamsynth.realtime.http_writer import BodyWriter
 from streamsynth.realtime.keys import ADMISSION, CALLER, DRAINING, LIMITS, METRICS, REQUEST_ID, RUNTIME
 from streamsynth.realtime.request_body import read_body
 from streamsynth.realtime.speech_body import Delivery, SpeechBody, parse_speech_body
@@ -27,35 +28,19 @@ logger = logging.getLogger(__name__)
 
 _EVENT_AUDIO_BYTES = 96 * 1024  # 128 KiB as base64; no event may exceed 256 KiB
 _AUDIBLE_GAP_S = 0.2
-_IDLE_WAIT_S = 5.0
 
 
 async def create_speech(request: web.Request) -> web.StreamResponse:
     """The route. Raises StreamSynthError, also after the first byte: then the connection must be broken off."""
     started_s = time.monotonic()
     app = request.app
-    limits, draining = app[LIMITS], app[DRAINING]
-    draining.refuse_if_begun()
+    limits = app[LIMITS]
+    app[DRAINING].refuse_if_begun()
     body = parse_speech_body(await read_body(request, limits), app[RUNTIME].speech_models, limits)
     logger.info("speech request %s: model=%s", request[REQUEST_ID], body.settings.model)
-    task = asyncio.current_task()
-    assert task is not None
-
-    def end_now() -> None:
-        if request.writer.output_size > 0:
-            break_off(request)
-        else:
-            task.cancel()
-
-    try:
-        with draining.work(on_expiry=end_now), app[ADMISSION].request(request[CALLER]) as ticket:
-            await ticket.granted()
-            return await _speak(request, body, started_s)
-    except asyncio.CancelledError:
-        if draining.expired and request.writer.output_size == 0:
-            task.uncancel()
-            draining.refuse_if_begun()
-        raise
+    with work_of(request), app[ADMISSION].request(request[CALLER]) as ticket:
+        await ticket.granted()
+        return await _speak(request, body, started_s)
 
 
 async def _speak(request: web.Request, body: SpeechBody, started_s: float) -> web.StreamResponse:
@@ -72,7 +57,7 @@ async def _speak(request: web.Request, body: SpeechBody, started_s: float) -> we
         try:
             return await answer.send()
         except (asyncio.CancelledError, ConnectionError):
-            await _until_idle(flow, app[METRICS])
+            await until_idle(flow, app[METRICS])
             raise
 
 
@@ -91,22 +76,6 @@ def _ending(meter: UtteranceMeter, request_id: str) -> Iterator[None]:
             logger.warning("speech request %s: a gap of %.2f s inside the speech", request_id, meter.worst_underrun_s)
 
 
-async def _until_idle(flow: SpeechFlow, metrics: Metrics) -> None:
-    """The client left: the place is free when the worker has let go, at most one step later."""
-    cancelled_s = time.monotonic()
-    flow.cancel()
-    idle = asyncio.create_task(flow.idle())
-    while not idle.done() and (left_s := cancelled_s + _IDLE_WAIT_S - time.monotonic()) > 0:
-        # A failed write is followed by the cancellation for the same lost connection: both mean what is done here.
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([idle], timeout=left_s)
-    if idle.done():
-        metrics.cancel_idle(time.monotonic() - cancelled_s)
-    else:
-        idle.cancel()
-        logger.warning("utterance %s: its worker did not let go within %g s", flow.id, _IDLE_WAIT_S)
-
-
 class _Answer:
     """Sends one utterance in the way that was asked for."""
 
@@ -116,7 +85,7 @@ class _Answer:
         self._meter = meter
         self._metrics = request.app[METRICS]
         self._limits = request.app[LIMITS]
-        self._writer = AudioWriter(request, self._limits.write_stall_s)
+        self._writer = BodyWriter(request, self._limits.write_stall_s)
 
     async def send(self) -> web.StreamResponse:
         match self._body.delivery:

@@ -70,8 +70,8 @@ def new_record(job_id: str, owner: str, settings: ClipSettings, now_s: float) ->
     )
 
 
-def begun(record: JobRecord) -> JobRecord:
-    return msgspec.structs.replace(record, status=JobStatus.IN_PROGRESS)
+def with_status(record: JobRecord, status: JobStatus) -> JobRecord:
+    return msgspec.structs.replace(record, status=status)
 
 
 def completed(record: JobRecord, nbytes: int, now_s: float) -> JobRecord:

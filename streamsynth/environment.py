@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 
 def api_keys() -> tuple[str, ...]:
@@ -14,6 +15,12 @@ def api_keys() -> tuple[str, ...]:
 def api_key() -> str | None:
     """STREAMSYNTH_API_KEY: the key that a client sends."""
     return os.environ.get("STREAMSYNTH_API_KEY") or None
+
+
+def state_folder() -> Path:
+    """Where programs keep what should outlive them: XDG_STATE_HOME, or its usual place."""
+    given = os.environ.get("XDG_STATE_HOME", "")
+    return Path(given) if given.startswith("/") else Path("~/.local/state").expanduser()
 
 
 def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

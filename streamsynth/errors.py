@@ -24,6 +24,7 @@ class ErrorCode(StrEnum):
     VOICE_NOT_FOUND = "voice_not_found"
     MODEL_NOT_FOUND = "model_not_found"
     NOT_FOUND = "not_found"
+    NOT_READY = "not_ready"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     # The client spoke out of turn.
     CONFIG_REQUIRED = "config_required"
@@ -97,6 +98,7 @@ TABLE: Mapping[ErrorCode, Rendering] = {
     ErrorCode.MESSAGE_TOO_LARGE: Rendering(413, close_code=1009),
     ErrorCode.MODEL_NOT_FOUND: Rendering(404, "not_found_error"),
     ErrorCode.NOT_FOUND: Rendering(404, "not_found_error"),
+    ErrorCode.NOT_READY: Rendering(409),
     ErrorCode.METHOD_NOT_ALLOWED: Rendering(405),
     ErrorCode.CANCELLED: Rendering(499, close_code=1000),
     ErrorCode.UNAUTHORIZED: Rendering(401, "authentication_error"),

@@ -50,6 +50,12 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Change a limit that /v1/limits shows; may be repeated."),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where the videos of /v1/videos are kept; the default is a folder of this port's."
+        ),
+    ] = None,
     log_level: Annotated[LogLevel, typer.Option(help="What is logged, on standard error.")] = LogLevel.INFO,
 ) -> None:
     """Run the server: HTTP, WebSocket and the page in the browser.
@@ -69,6 +75,7 @@ def serve(
         tls_cert=tls_cert,
         tls_key=tls_key,
         limits=_limits(limit or ()),
+        data=data,
     )
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=log_level.value.upper())
 

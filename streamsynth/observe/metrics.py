@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from streamsynth.errors import ErrorCode
 from streamsynth.observe.ideal_player import IdealPlayer
+from streamsynth.observe.job_metrics import JobMetrics
 from streamsynth.observe.video_metrics import VideoMetrics
 
 # It would add a series to each counter, which nobody reads.
@@ -46,6 +47,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.video = VideoMetrics(self.registry)
+        self.jobs = JobMetrics(self.registry)
         door = ("surface", "model")
         self._utterances = self._counter("utterances", "Utterances by how they ended.", (*door, "status"))
         self._audio = self._counter("audio_seconds", "Seconds of speech accepted by sockets.", door)

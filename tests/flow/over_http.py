@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamsynth.codecs.quantise import to_s16
+from streamsynth.testing.server_process import ServerProcess
 from streamsynth.testing.sine import sine
 
 SPEECH = "/v1/audio/speech"
@@ -55,3 +56,21 @@ async def until_metrics(
 def quiet(values: dict[str, float]) -> bool:
     """Nothing runs, waits or is being made."""
     return not any(values[f"streamsynth_{name}"] for name in ("running", "queued", "live_flows"))
+
+
+async def draining(http: aiohttp.ClientSession) -> None:
+    """Returns once the server says that it is shutting down."""
+    async with asyncio.timeout(5):
+        while True:
+            async with http.get("/ready") as answer:
+                if (await answer.json())["status"] == "shutting_down":
+                    return
+            await asyncio.sleep(0.01)
+
+
+async def ended(server: ServerProcess) -> str:
+    """Its log, once the process has ended by itself."""
+    async with asyncio.timeout(10):
+        while server.running:
+            await asyncio.sleep(0.01)
+    return server.log()

@@ -10,26 +10,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
-from over_http import SAMPLES_PER_CHARACTER, SPEECH, speak, tone, until_metrics
-
-from streamsynth.testing.server_process import ServerProcess
-
-
-async def draining(http: aiohttp.ClientSession) -> None:
-    async with asyncio.timeout(5):
-        while True:
-            async with http.get("/ready") as answer:
-                if (await answer.json())["status"] == "shutting_down":
-                    return
-            await asyncio.sleep(0.01)
-
-
-async def ended(server: ServerProcess) -> str:
-    """Its log, once the process has ended by itself."""
-    async with asyncio.timeout(10):
-        while server.running:
-            await asyncio.sleep(0.01)
-    return server.log()
+from over_http import SAMPLES_PER_CHARACTER, SPEECH, draining, ended, speak, tone, until_metrics
 
 
 async def test_running_speech_finishes_and_new_work_is_refused(serve_process: Any) -> None:

@@ -12,11 +12,13 @@ import pytest
 from streamsynth.codecs.formats import AudioFormat
 from streamsynth.errors import TABLE, ErrorCode
 from streamsynth.realtime import video_messages
+from streamsynth.realtime.clip_fields import COMMON_FIELDS, IMAGE_FIELDS, VIDEO_FIELDS
 from streamsynth.realtime.fields import HINTS, HTTP_ONLY, SOCKET_ONLY, SPEECH_FIELDS
 from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.session_config import parse_session_config
 from streamsynth.realtime.speech_messages import CLIENT_MESSAGES, SERVER_MESSAGES
 from streamsynth.realtime.video_fields import START_FIELDS
+from streamsynth.realtime.video_job import Headway, JobRecord, JobStatus, shown
 from streamsynth.testing.sine_pipeline import SINE
 
 PAGE = (Path(__file__).parents[2] / "docs/protocol.md").read_text()
@@ -109,6 +111,22 @@ def test_the_http_fields_are_those_of_the_code() -> None:
     assert set(names(table["response_format"][2])) == {each.value for each in AudioFormat}
 
 
+def test_the_fields_of_videos_and_images_are_those_of_the_code() -> None:
+    videos = {name for row in rows(section("`POST /v1/videos`"), "field") for name in names(row[0])}
+    assert videos == VIDEO_FIELDS
+    images = {name for row in rows(section("`POST /v1/images/generations`"), "field") for name in names(row[0])}
+    assert images | COMMON_FIELDS == IMAGE_FIELDS
+
+
+def test_the_fields_of_a_job_are_those_of_the_code() -> None:
+    text = section("`POST /v1/videos`").partition("A job is OpenAI's `video` object")[2].partition("\n\n")[0]
+    record = JobRecord(
+        id="a", owner="b", status=JobStatus.QUEUED, created_at=1, model="m", prompt="p", width=1, height=1, fps=1,
+        num_frames=1, seed=1,
+    )  # fmt: skip
+    assert set(names(text)) == set(shown(record, Headway(), 1.0))
+
+
 def test_the_hints_are_those_of_the_code() -> None:
     listed = section("Errors").partition("Hints are accepted")[2].partition("Over HTTP")[0]
     assert names(listed) == list(HINTS)
@@ -133,5 +151,5 @@ def test_every_close_code_is_explained(code: int) -> None:
 
 def test_every_route_of_the_page_is_served() -> None:
     source = (Path(__file__).parents[2] / "realtime/app.py").read_text()
-    served = set(re.findall(r'web\.(?:get|post)\("([^"]+)"', source))
-    assert set(re.findall(r"(?:GET|POST|WS) (/[\w/{}]+)`", PAGE)) - {"/v1/realtime"} == served
+    served = set(re.findall(r'web\.(?:get|post|delete)\("([^"]+)"', source))
+    assert set(re.findall(r"(?:GET|POST|DELETE|WS) (/[\w/{}]+)`", PAGE)) - {"/v1/realtime"} == served

@@ -1,0 +1,158 @@
+"""How a job of `/v1/videos` is made: it waits for its turn as long as it takes, then is one flow like any other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from streamsynth.clip_file import ClipFile, film
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.flows import VideoFlow
+from streamsynth.interactions.messages import Notice, Progress
+from streamsynth.observe.job_metrics import JobMetrics
+from streamsynth.realtime.admission import Admission
+from streamsynth.realtime.auth import Caller
+from streamsynth.realtime.clip_fields import ClipSettings
+from streamsynth.realtime.limits import Limits
+from streamsynth.realtime.video_job import Headway, JobStatus
+from streamsynth.runtime import Runtime
+
+_LEAST_RETRY_S = 0.25
+_NO_PLACE = (ErrorCode.OVERLOADED, ErrorCode.WORKER_DIED)
+
+
+class JobPaths(NamedTuple):
+    clip: Path
+    unfinished: Path
+    thumbnail: Path
+
+
+@dataclass(slots=True, eq=False)
+class Making:
+    """A job between its creation and its end. `nbytes` of its file are written."""
+
+    settings: ClipSettings
+    caller: Caller
+    headway: Headway
+    created_s: float = field(default_factory=time.monotonic)
+    flow: VideoFlow | None = None
+    nbytes: int = 0
+
+    def noticed(self, notice: Notice) -> None:
+        if isinstance(notice, Progress):
+            self.headway.progress = notice
+
+
+class _NoPlace(Exception):
+    """It has not begun; it may later."""
+
+    def __init__(self, reason: StreamSynthError) -> None:
+        super().__init__(reason.message)
+        self.reason = reason
+
+
+class JobMaker:
+    """`places` is how many videos each model makes at once: so many jobs of it run, the others wait in their order."""
+
+    def __init__(
+        self, runtime: Runtime, admission: Admission, metrics: JobMetrics, limits: Limits, places: Mapping[str, int]
+    ) -> None:
+        self._runtime = runtime
+        self._admission = admission
+        self._metrics = metrics
+        self._limits = limits
+        self._turns = {model: asyncio.Semaphore(count) for model, count in places.items()}
+
+    async def make(
+        self, making: Making, paths: JobPaths, *, on_status: Callable[[JobStatus], None], on_written: Callable[[], None]
+    ) -> None:
+        """Returns when the file is there, and raises what `film` raises; `overloaded` if its turn does not come.
+
+        A model that is full, or whose worker starts anew, is no reason to fail before the first picture or step.
+        """
+        async with self._turn(making):
+            while True:
+                try:
+                    return await self._attempt(making, paths, on_status, on_written)
+                except _NoPlace as refusal:
+                    on_status(JobStatus.QUEUED)
+                    wait_s = max(_LEAST_RETRY_S, (refusal.reason.retry_after_ms or 0) / 1000)
+                    if time.monotonic() + wait_s > self._deadline_s(making):
+                        raise refusal.reason from None
+                    await asyncio.sleep(wait_s)
+
+    @asynccontextmanager
+    async def _turn(self, making: Making) -> AsyncIterator[None]:
+        turns = self._turns[making.settings.model]
+        try:
+            async with asyncio.timeout(self._deadline_s(making) - time.monotonic()):
+                await turns.acquire()
+        except TimeoutError:
+            message = f"its turn did not come within {self._limits.queued_video_s:g} s, the limit queued_video_s"
+            raise StreamSynthError(ErrorCode.OVERLOADED, message, retry_after_ms=60_000) from None
+        try:
+            yield
+        finally:
+            turns.release()
+
+    def _deadline_s(self, making: Making) -> float:
+        return making.created_s + self._limits.queued_video_s
+
+    async def _attempt(
+        self, making: Making, paths: JobPaths, on_status: Callable[[JobStatus], None], on_written: Callable[[], None]
+    ) -> None:
+        settings, request = making.settings, making.settings.request
+        file = ClipFile(
+            paths.clip,
+            paths.unfinished,
+            width=request.width,
+            height=request.height,
+            fps=settings.fps,
+            thumbnail=paths.thumbnail,
+        )
+
+        def written() -> None:
+            making.headway.frames, making.nbytes = file.frames, file.nbytes
+            on_written()
+
+        async with self._flow(making) as flow:
+            on_status(JobStatus.IN_PROGRESS)
+            began_s = time.monotonic()
+            try:
+                await film(flow, file, settings.num_frames, written)
+            except StreamSynthError as error:
+                if error.code is ErrorCode.OVERLOADED and not (making.headway.frames or making.headway.progress):
+                    raise _NoPlace(error) from None  # the worker's own queue was full
+                raise
+        making.nbytes = file.nbytes
+        self._metrics.job_began(settings.model, began_s - making.created_s)
+        self._metrics.job_completed(settings.model, time.monotonic() - began_s)
+
+    @asynccontextmanager
+    async def _flow(self, making: Making) -> AsyncIterator[VideoFlow]:
+        """A place among all that runs, and the flow in it; it is free when the worker has let go."""
+        settings = making.settings
+        try:
+            ticket = self._admission.request(making.caller)
+        except StreamSynthError as error:
+            raise _NoPlace(error) from None
+        with ticket:
+            try:
+                await ticket.granted()
+                flow = self._runtime.open_video(settings.model, settings.request, making.noticed)
+            except StreamSynthError as error:
+                if error.code in _NO_PLACE:
+                    raise _NoPlace(error) from None
+                raise
+            making.flow = flow
+            try:
+                yield flow
+            finally:
+                flow.cancel()
+                making.flow = None
+                await flow.idle()
