@@ -15,6 +15,7 @@ from streamsynth.engine.diffusion.rehearsal import rehearsed_engine
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.models.diffusers.abilities import Bounds
 from streamsynth.models.diffusers.model import PipelineModel
+from streamsynth.models.diffusers.placing import Placement, place
 from streamsynth.video import Size
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -29,6 +30,10 @@ def load_clips(
     sizes: Sequence[str],
     max_steps: int,
     max_requests: int,
+    offload: bool = False,
+    resident_blocks: int = 0,
+    quantisation: str = "none",
+    ignored_layers: Sequence[str] = (),
     max_frames: int | None = None,
     fps: int | None = None,
 ) -> ClipEngine:
@@ -43,8 +48,11 @@ def load_clips(
     bounds = Bounds(
         sizes=tuple(_parse_size(size) for size in sizes), fps=fps, max_frames=max_frames, max_steps=max_steps
     )
+    placement = Placement(
+        offload=offload, resident_blocks=resident_blocks, quantisation=quantisation, ignored_layers=ignored_layers
+    )
     pipeline = load_pipeline(Path(folder), dtype=getattr(torch, dtype))
-    pipeline.to(device)
+    place(pipeline, placement, torch.device(device))
     model = PipelineModel(pipeline, bounds, device=torch.device(device), capacity=max_requests)
     return rehearsed_engine(model)
 

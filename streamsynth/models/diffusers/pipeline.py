@@ -22,6 +22,10 @@ DIFFUSERS = Pipeline(
                 "fps": UNSET,
                 "max_steps": 100,
                 "max_requests": 1,
+                "offload": False,
+                "resident_blocks": 0,
+                "quantisation": "none",
+                "ignored_layers": [],
             },
             settings={
                 "start_timeout_s": 1800.0,
