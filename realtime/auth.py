@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -26,7 +26,7 @@ class Caller:
     """
 
     name: str
-    owner: str = "local"
+    owner: str = field(default="local", compare=False)
 
 
 LOCAL = Caller("local")

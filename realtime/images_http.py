@@ -88,7 +88,8 @@ async def _first_picture(flow: VideoFlow) -> npt.NDArray[np.uint8]:
     while True:
         chunk = await flow.receive()
         if len(chunk.pictures):
-            return chunk.pictures[0]
+            picture: npt.NDArray[np.uint8] = chunk.pictures[0]
+            return picture
         if chunk.final:
             raise StreamSynthError(ErrorCode.ENGINE_FAILED, "the model made no picture")
 

@@ -191,9 +191,10 @@ class VideoJobs:
 
     async def _run(self, job: Job, making: Making | None) -> None:
         assert making is not None and job.task is not None
-        waits = partial(self._end_if_waiting, job)
         try:
-            with self._draining.work(on_begin=waits, on_expiry=job.task.cancel):
+            with self._draining.work(
+                on_begin=partial(self._end_if_waiting, job), on_expiry=partial(self._end, job.task)
+            ):
                 await self._make(job, making)
         except asyncio.CancelledError:
             if job.removed:
@@ -235,6 +236,10 @@ class VideoJobs:
         job.record = record
         self._metrics.job_ended(record.model, "failed")
         self._retain()
+
+    @staticmethod
+    def _end(task: asyncio.Task[None]) -> None:
+        task.cancel()
 
     def _end_if_waiting(self, job: Job) -> None:
         if job.record.status is JobStatus.QUEUED and job.task is not None:
