@@ -92,7 +92,7 @@ def parse_speech_fields(
     traits = models[model].speech
     _refuse_names(fields, given, traits, allowed, model)
     audio_format = parse_format(given.get("response_format"), default_format)
-    hints = _check_hints(given)
+    hints = check_hints(given)
     used = {name: value for name, value in hints.items() if name in traits.supported_hints}
     request = SpeechRequest(
         voice=_parse_voice(given, traits),
@@ -222,7 +222,8 @@ def _parse_granularity(value: object) -> Granularity:
     return Granularity.NONE if choice is None else Granularity(choice)
 
 
-def _check_hints(given: Mapping[str, object]) -> dict[str, object]:
+def check_hints(given: Mapping[str, object]) -> dict[str, object]:
+    """The hints among the fields; raises INVALID_VALUE for one of another type."""
     hints = {name: given[name] for name in HINTS if name in given}
     for name, value in hints.items():
         kind, said = HINTS[name]

@@ -9,7 +9,7 @@ from streamsynth.codecs.pictures import VideoFormat
 from streamsynth.config.pipeline import Pipeline
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.interactions.events import check_prompt
-from streamsynth.realtime.fields import parse_choice, parse_flag, parse_seed
+from streamsynth.realtime.fields import HINTS, check_hints, parse_choice, parse_flag, parse_seed
 from streamsynth.video import Size, VideoRequest, VideoTraits
 
 START_FIELDS = frozenset(
@@ -24,7 +24,7 @@ _UNSERVED = ("image_reference",)
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VideoSettings:
     """A video as it will be made and sent: every default filled in. `paced`: not faster than it plays, but for a lead;
-    `drops`: a slow viewer misses pictures instead of making the model wait."""
+    `drops`: a slow viewer misses pictures instead of making the model wait. `ignored` names the hints that were given."""
 
     model: str
     request: VideoRequest
@@ -34,6 +34,7 @@ class VideoSettings:
     receipts: bool = False
     paced: bool = True
     drops: bool = False
+    ignored: tuple[str, ...] = ()
 
 
 def parse_video_fields(
@@ -67,6 +68,7 @@ def parse_video_fields(
         receipts=bool(parse_flag("receipts", given.get("receipts"))),
         paced=parse_choice("pacing", given.get("pacing"), ("realtime", "none")) != "none",
         drops=parse_choice("on_slow", given.get("on_slow"), ("wait", "drop_oldest")) == "drop_oldest",
+        ignored=tuple(sorted(check_hints(given))),
     )
 
 
@@ -92,7 +94,7 @@ def _refuse_names(fields: Mapping[str, object], given: Mapping[str, object], tra
         if unserved and name in given:
             message = f"the model {model!r} does not support {name}"
             raise StreamSynthError(ErrorCode.UNSUPPORTED_FIELD, message, param=name)
-        if name not in START_FIELDS and name not in _UNSERVED:
+        if name not in START_FIELDS | HINTS.keys() and name not in _UNSERVED:
             shown = name if len(name) <= 60 else name[:57] + "..."
             raise StreamSynthError(ErrorCode.UNKNOWN_FIELD, f"there is no field {shown!r}", param=shown)
 

@@ -66,6 +66,7 @@ class VideoStart(ServerMessage, frozen=True, kw_only=True, omit_defaults=False, 
     format: str
     seed: str
     config: VideoConfig
+    ignored: tuple[str, ...]
 
 
 class InteractionQueued(ServerMessage, frozen=True, kw_only=True, tag="session.interaction.queued"):

@@ -186,6 +186,7 @@ class VideoSession(SocketSession[Effect]):
                 format=settings.format.value,
                 seed=str(self._seed),
                 config=config,
+                ignored=settings.ignored,
             )
         )
         if header:

@@ -125,6 +125,18 @@ def test_a_video_from_its_start_to_its_end() -> None:
     assert driver.measured.endings[0] == "completed"
 
 
+def test_hints_are_accepted_and_said_to_be_ignored() -> None:
+    """Section 0: on every surface; of the wrong type they are refused."""
+    driver = Driver().start(user="somebody", metadata={"tag": 1})
+    driver.session.video_opened("video_stream-1", 5)
+    driver.session.video_begun("avc1.x", "video/mp4", b"head")
+    [started] = [each for each in driver.messages() if isinstance(each, wire.VideoStart)]
+    assert started.ignored == ("metadata", "user")
+    driver = Driver().start(metadata="no object")
+    [error] = [each for each in driver.messages() if isinstance(each, Error)]
+    assert (error.code, error.param) == ("invalid_value", "metadata")
+
+
 def test_a_viewer_who_is_lost_before_the_end_was_sent_has_not_seen_a_whole_video() -> None:
     driver = Driver().run()
     driver.chunk(1)
