@@ -16,6 +16,7 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.models.wan.config import WanConfig
 from streamsynth.models.wan.model import PromptContext, WanTransformer
 from streamsynth.models.wan.rotary import Rotary
+from streamsynth.video import Size
 
 CONFIG = WanConfig(
     num_attention_heads=2,
@@ -98,6 +99,8 @@ class SmallVideoModel:
         self.passes += 1
         self.rows.append(len(latents))
         return self.transformer(latents, timesteps, conditioning, rotary, attention)
+
+    def capture_decoder(self, sizes: Sequence[Size], *, max_rows: int) -> None: ...
 
     def open_decoder(self) -> list[Tensor]:
         return []

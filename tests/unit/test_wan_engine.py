@@ -97,6 +97,14 @@ def test_warming_up_leaves_every_page_free(checkpoint: Checkpoint) -> None:
     assert counters["free_pages"] == (8 << 20) // (2 * 3 * 120 * 3 * 20 * 4) - 1
 
 
+def test_warming_up_says_what_a_chunk_costs_alone_and_together(checkpoint: Checkpoint) -> None:
+    """So that the server knows before the first request how many videos the worker can carry."""
+    tried = load(checkpoint).rehearsals
+    assert [each.sharers for each in tried] == [1, 2]
+    assert [each.media_s for each in tried] == [12 / 16, 2 * 12 / 16]
+    assert all(0 < each.work_s < 60 for each in tried)
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [

@@ -44,7 +44,7 @@ class MeasuredDevice:
 
     def __init__(self, budget: KvBudget, device: torch.device) -> None:
         self._budget = budget
-        self._device = device
+        self.device = device
         self._requested_bytes = 0
         if budget.explicit is None:
             if device.type != "cuda":
@@ -61,10 +61,10 @@ class MeasuredDevice:
         if self._budget.explicit is not None:
             return self._budget.explicit
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(self._device)
+        torch.cuda.reset_peak_memory_stats(self.device)
         pages = run_at_largest()
-        torch.cuda.synchronize(self._device)
-        peak = self._others_bytes + torch.cuda.max_memory_reserved(self._device) - pages
+        torch.cuda.synchronize(self.device)
+        peak = self._others_bytes + torch.cuda.max_memory_reserved(self.device) - pages
         torch.cuda.empty_cache()
         return remaining_bytes(self._requested_bytes, peak)
 

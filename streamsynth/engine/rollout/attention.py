@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -21,40 +21,52 @@ class Span:
     rotation: Rotation
 
 
+class KeyBuffers:
+    """A dense buffer a layer for keys and one for values, which chunks use one after the other. It grows to the largest
+    asked for, and moves then."""
+
+    def __init__(self, *, layers: int, heads: int, head_dim: int, like: Tensor) -> None:
+        self._memory = like.new_empty(layers, 2, 0, heads, head_dim)
+
+    def view(self, rows: int, tokens: int) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of each layer, (rows, tokens, heads, head_dim); what they hold is anything."""
+        layers, _, room, heads, head_dim = self._memory.shape
+        needed = rows * tokens
+        if needed > room:
+            self._memory = self._memory.new_empty(layers, 2, needed, heads, head_dim)
+        parts = self._memory[:, :, :needed].unflatten(2, (rows, tokens))
+        return [(keys, values) for keys, values in (layer.unbind() for layer in parts.unbind())]
+
+
 class ChunkAttention:
     """Keys lie in the pages unrotated, because a frame's rotary position changes as others before it slide out: here
-    they are rotated, once a chunk, into one dense buffer a layer, of which the chunk's own keys are the end.
+    they are rotated, once a chunk, into the dense buffers, of which the chunk's own keys are the end.
 
-    `context` is None for a first chunk. Passes are not kept unless `commit_to` names the chunk's pages.
+    Passes are not kept unless `commit_to` names the chunk's pages.
     """
 
-    def __init__(self, memory: FrameMemory, context: Span | None, frame_tokens: int) -> None:
+    def __init__(self, memory: FrameMemory, buffers: Sequence[tuple[Tensor, Tensor]], frame_tokens: int) -> None:
         self.commit_to: Tensor | None = None
         self._memory = memory
-        self._context = context
+        self._buffers = buffers
         self._frame_tokens = frame_tokens
-        self._buffers: list[tuple[Tensor, Tensor] | None] = [None] * memory.layers
+
+    def load(self, context: Span) -> None:
+        """Bring in the frames before the chunk, as they are in the pages now."""
+        for layer, (keys, values) in enumerate(self._buffers):
+            kept_keys, kept_values = self._memory.gather(layer, context.table, self._frame_tokens)
+            tokens = kept_keys.shape[1]
+            context.rotation.turn_into(kept_keys, keys[:, :tokens])
+            values[:, :tokens] = kept_values
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, rotary: Any) -> Tensor:
         if self.commit_to is not None:
             self._memory.store(layer, self.commit_to, k, v, self._frame_tokens)
-        keys, values = self._buffer(layer, k)
+        keys, values = self._buffers[layer]
         tokens = k.shape[1]
-        keys[:, -tokens:] = rotary.turn(k)
+        rotary.turn_into(k, keys[:, -tokens:])
         values[:, -tokens:] = v
         out = F.scaled_dot_product_attention(
             rotary.turn(q).transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2)
         )
         return out.transpose(1, 2)
-
-    def _buffer(self, layer: int, k: Tensor) -> tuple[Tensor, Tensor]:
-        buffer = self._buffers[layer]
-        if buffer is None:
-            if self._context is None:
-                buffer = torch.empty_like(k), torch.empty_like(k)
-            else:
-                keys, values = self._memory.gather(layer, self._context.table, self._frame_tokens)
-                keys = self._context.rotation.turn(keys)
-                buffer = torch.cat((keys, torch.empty_like(k)), 1), torch.cat((values, torch.empty_like(k)), 1)
-            self._buffers[layer] = buffer
-        return buffer

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -14,27 +15,40 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from streamsynth.engine.cost import Rehearsal
 from streamsynth.engine.kv.pages import PagePool
-from streamsynth.engine.rollout.chunk import ChunkMaker
+from streamsynth.engine.rollout.captured import CapturedForwards
+from streamsynth.engine.rollout.chunk import ChunkMaker, Pass, PassKind
+from streamsynth.engine.rollout.forwards import Forwards, PlainForwards
 from streamsynth.engine.rollout.frame_memory import FrameMemory
-from streamsynth.engine.rollout.launching import LaunchAhead
+from streamsynth.engine.rollout.launching import Launches
 from streamsynth.engine.rollout.model import VideoModel
 from streamsynth.engine.rollout.rollout import Rollout
 from streamsynth.engine.stream import Emission, StepResult, Stream, as_error
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.interactions.messages import ChunkReport, Interaction, Kv, Notice
-from streamsynth.video import VideoRequest
+from streamsynth.video import Size, VideoRequest
 
 STALLED_S = 2.0
 """A video that could not go on for this long, because nobody took its pictures, makes room for one that waits."""
 
 
+@dataclass(frozen=True, slots=True)
+class Making:
+    """A video in the chunk being made. When the chunk's pictures come, its rollout may be at the next."""
+
+    stream: RolloutStream
+    report: ChunkReport
+    pictures_left: int | None
+
+
 class RolloutStream:
-    """One video: its rollout, and what was made of it that has not left yet."""
+    """One video: its rollout, and what was made of it that has not left yet. `expecting`: pictures are on their way."""
 
     def __init__(self, engine: RolloutEngine, rollout: Rollout) -> None:
         self.rollout = rollout
         self.made: deque[Emission | StreamSynthError] = deque()
+        self.expecting = False
         self.asked_at = 0.0
         self.finished = False
         self.closed = False
@@ -60,12 +74,24 @@ class RolloutStream:
 
 
 class RolloutEngine:
-    """`pages` is the size of the pool, one of them never used; `max_videos` is how many are made in one pass."""
+    """`pages` is the size of the pool, one of them never used; `max_videos` is how many are made in one pass. Passes
+    over pictures of the sizes in `captured` are captured when this is built, and repeated; others are plain.
+
+    `rehearsals` is for whoever has tried it to fill.
+    """
 
     def __init__(
-        self, model: VideoModel, *, pages: int, page_tokens: int, max_videos: int, quantised_pages: bool = False
+        self,
+        model: VideoModel,
+        *,
+        pages: int,
+        page_tokens: int,
+        max_videos: int,
+        quantised_pages: bool = False,
+        captured: Sequence[Size] = (),
     ) -> None:
         self.model = model
+        self.rehearsals: Sequence[Rehearsal] = ()
         self._pool = PagePool(pages)
         self._memory = FrameMemory(
             layers=model.layers,
@@ -79,10 +105,15 @@ class RolloutEngine:
         self._max_videos = max_videos
         self._streams: set[RolloutStream] = set()
         self._waiting: deque[RolloutStream] = deque()
-        self._making: tuple[RolloutStream, ...] = ()
-        self._passes: Iterator[Sequence[Tensor] | None] = iter(())
-        self._launches = LaunchAhead(model.like.device)
-        self._chunks = self._forwards = 0
+        self._making: tuple[Making, ...] = ()
+        self._passes: Iterator[Pass] = iter(())
+        self._launches: Launches[tuple[Making, ...]] = Launches(model.like.device)
+        self._chunks = 0
+        self._forwards: Forwards = PlainForwards(model, self._memory)
+        self._captures = 0
+        if captured:
+            captures = CapturedForwards(model, self._memory, captured, max_rows=max_videos, plain=self._forwards)
+            self._forwards, self._captures = captures, captures.captures
 
     @torch.inference_mode()
     def open(self, request: Mapping[str, Any]) -> RolloutStream:
@@ -128,22 +159,29 @@ class RolloutEngine:
         if not self._making:
             self._begin(asked)
         worked = self._advance()
+        for landed in self._launches.landed(idle=not worked):
+            worked = True
+            if landed.pictures is not None:
+                for made_of, pictures in zip(landed.owner, landed.pictures, strict=True):
+                    self._hand_out(made_of, pictures)
         made: list[tuple[Stream, Emission | StreamSynthError]] = []
         for stream in asked:
             while stream.made:
                 made.append((stream, stream.made.popleft()))
-        # A commit is left to be done, which nobody waits for yet.
-        return StepResult(made, worked=bool(admitted or worked or made), unfinished=bool(self._making))
+        # A commit is left to be done, which nobody waits for yet, or passes to see the end of.
+        unfinished = bool(self._making) or self._launches.under_way
+        return StepResult(made, worked=bool(admitted or worked or made), unfinished=unfinished)
 
     def forget(self, stream: RolloutStream) -> None:
         """Take its pages back: at once, or after the chunk that it is still a row of. The pool is checked when idle."""
-        stream.closed = True
+        stream.closed, stream.expecting = True, False
         self._streams.discard(stream)
         if stream in self._waiting:
             self._waiting.remove(stream)
-        if stream not in self._making:
+        making = [each.stream for each in self._making]
+        if stream not in making:
             self._release(stream)
-        elif all(each.closed for each in self._making):
+        elif all(each.closed for each in making):
             self._end_chunk()
         if not self._streams:
             self._pool.check([])
@@ -153,8 +191,11 @@ class RolloutEngine:
             "live": len(self._streams),
             "waiting": len(self._waiting),
             "chunks": self._chunks,
-            "forwards": self._forwards,
+            "passes": self._launches.passes.total(),
+            "captures": self._captures,
+            "pages": self._pool.usable,
             "free_pages": self._pool.available,
+            **{f"{kind}_us": self._launches.spent_us[kind] for kind in PassKind},
         }
 
     def close(self) -> None:
@@ -181,7 +222,8 @@ class RolloutEngine:
 
     def _stalling(self) -> list[RolloutStream]:
         """Those whose pages could be had for others, the longest first that were not asked for more."""
-        idle = [stream for stream in self._streams if stream.rollout.pages and stream not in self._making]
+        making = {each.stream for each in self._making}
+        idle = [stream for stream in self._streams if stream.rollout.pages and stream not in making]
         return sorted(idle, key=lambda stream: stream.asked_at)
 
     def _begin(self, streams: Sequence[RolloutStream]) -> None:
@@ -189,7 +231,7 @@ class RolloutEngine:
         group: list[RolloutStream] = []
         for stream in streams:
             rollout = stream.rollout
-            if not rollout.pages or stream.made or len(group) == self._max_videos:
+            if not rollout.pages or stream.made or stream.expecting or len(group) == self._max_videos:
                 continue
             if stream.finished:
                 self._end(stream)
@@ -198,8 +240,13 @@ class RolloutEngine:
                 if not group or rollout.shape == group[0].rollout.shape:  # A reset changes what is attended to.
                     group.append(stream)
         if group:
-            self._making = tuple(group)
-            self._passes = ChunkMaker(self.model, self._memory, [each.rollout for each in group]).passes()
+            self._making = tuple(map(self._making_of, group))
+            self._passes = ChunkMaker(self.model, self._forwards, [each.rollout for each in group]).passes()
+
+    def _making_of(self, stream: RolloutStream) -> Making:
+        rollout = stream.rollout
+        assert rollout.plan is not None
+        return Making(stream, rollout.plan.report, rollout.pictures_left)
 
     def _plan(self, stream: RolloutStream) -> None:
         rollout = stream.rollout
@@ -217,39 +264,39 @@ class RolloutEngine:
         if not self._making:
             return False
         try:
-            pictures = next(self._passes)
-        except StopIteration:
+            kind = self._launches.launch(self._making, self._passes)
+        except Exception as error:  # noqa: BLE001 - becomes the terminal message of every video in the chunk
+            for each in self._making:
+                each.stream.expecting = False
+                each.stream.made.append(as_error(error))
+            self._end_chunk()
+            return True
+        if kind is None:
             self._chunks += 1
             self._end_chunk()
-            return True
-        except Exception as error:  # noqa: BLE001 - becomes the terminal message of every video in the chunk
-            for stream in self._making:
-                stream.made.append(as_error(error))
-            self._end_chunk()
-            return True
-        self._forwards += 1
-        self._launches.launched()
-        for row, stream in enumerate(self._making):
-            if not stream.closed:
-                self._hand_out(stream, None if pictures is None else pictures[row])
+        elif kind is PassKind.DECODE:
+            for each in self._making:
+                each.stream.expecting = not each.stream.closed
+        elif kind is not PassKind.COMMIT:
+            for each in self._making:
+                if not each.stream.closed:
+                    nothing = self._no_pictures(each.stream.rollout)
+                    each.stream.made.append(Emission(nothing, self.model.fps, report=each.report))
         return True
 
-    def _hand_out(self, stream: RolloutStream, pictures: Tensor | None) -> None:
-        """The pictures of a chunk, cut to the video's length; or a sign of life."""
-        rollout = stream.rollout
-        if pictures is None:
-            if rollout.plan is not None:
-                stream.made.append(Emission(self._no_pictures(rollout), self.model.fps, report=rollout.plan.report))
+    def _hand_out(self, making: Making, pictures: Tensor) -> None:
+        """The pictures of a chunk, cut to the video's length; nobody may expect them any more."""
+        stream, left = making.stream, making.pictures_left
+        if not stream.expecting:
             return
-        assert rollout.plan is not None
-        left = rollout.pictures_left
+        stream.expecting = False
         final = left is not None and left <= len(pictures)
         stream.made.append(
             Emission(
-                pictures[:left].cpu().numpy(),
+                pictures[:left].numpy(),
                 self.model.fps,
-                report=rollout.plan.report,
-                notices=rollout.steering.stop() if final else (),
+                report=making.report,
+                notices=stream.rollout.steering.stop() if final else (),
                 final=final,
                 finish_reason="length" if final else "stop",
             )
@@ -267,9 +314,9 @@ class RolloutEngine:
     def _end_chunk(self) -> None:
         making, self._making = self._making, ()
         self._passes = iter(())
-        for stream in making:
-            if stream.closed:
-                self._release(stream)
+        for each in making:
+            if each.stream.closed:
+                self._release(each.stream)
 
     def _release(self, stream: RolloutStream) -> None:
         pages, stream.rollout.pages = stream.rollout.pages, []

@@ -1,28 +1,136 @@
-"""How far the step loop may run ahead of the device."""
+"""How far the step loop may run ahead of the device, and what comes back from there."""
 
 from __future__ import annotations
 
-from collections import deque
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import torch
+from torch import Tensor
+
+from streamsynth.engine.rollout.chunk import Pass, PassKind
+
+Owner = TypeVar("Owner")
 
 AHEAD = 1
 """Passes that may have been launched beside the one in flight: a cancelled video costs no more than these."""
 
 
-class LaunchAhead:
-    """Passes on CUDA return before they are done: without this, a whole chunk would be launched at once."""
+@dataclass(frozen=True, slots=True)
+class Landed(Generic[Owner]):
+    """A pass that is over, and its pictures in the host's memory."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._on_cuda = device.type == "cuda"
-        self._passes: deque[torch.cuda.Event] = deque()
+    owner: Owner
+    pictures: Sequence[Tensor] | None
 
-    def launched(self) -> None:
-        """A pass was launched on the current stream; waits until at most one other is under way."""
-        if not self._on_cuda:
-            return
-        event = torch.cuda.Event()
-        event.record()
-        self._passes.append(event)
-        if len(self._passes) > 1 + AHEAD:
-            self._passes.popleft().synchronize()
+
+class Mark(Protocol):
+    """A point in the device's work."""
+
+    def reached(self) -> bool: ...
+
+    def wait(self) -> None: ...
+
+    def ms_since(self, other: Mark) -> float:
+        """Both are reached."""
+
+
+class Launches(Generic[Owner]):
+    """Passes on CUDA return before they are done: without this a whole chunk would be launched at once, and what
+    follows a decode only once its pictures were seen. Pictures are fetched on a stream of their own: the next pass
+    runs meanwhile.
+
+    `spent_us` is the device's time by kind of pass, of those that are over; `passes` how many those are.
+    """
+
+    def __init__(self, device: torch.device, mark: Callable[[], Mark] | None = None) -> None:
+        self.spent_us: Counter[PassKind] = Counter()
+        self.passes: Counter[PassKind] = Counter()
+        self._mark = mark or (_DeviceMark if device.type == "cuda" else _HostMark)
+        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._flights: deque[_Flight[Owner]] = deque()
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._flights)
+
+    def launch(self, owner: Owner, passes: Iterator[Pass]) -> PassKind | None:
+        """Launch the next of `passes`, and fetch what pictures it makes; None if there is none."""
+        began = self._mark()
+        done = next(passes, None)
+        if done is None:
+            return None
+        ended = ready = self._mark()
+        pictures = done.pictures
+        if pictures is not None and self._copies is not None:
+            self._copies.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._copies):
+                pictures = [_fetched(each) for each in pictures]
+                ready = self._mark()
+        self._flights.append(_Flight(owner, done, began, ended, ready, pictures))
+        return done.kind
+
+    def landed(self, *, idle: bool) -> Iterator[Landed[Owner]]:
+        """The passes that are over, in their order. Waits while more than `AHEAD` are queued behind the one in flight,
+        and, where the host is `idle`, for the oldest."""
+        while self._flights and (idle or len(self._flights) > 1 + AHEAD or self._flights[0].ready.reached()):
+            flight = self._flights.popleft()
+            flight.ready.wait()
+            self.spent_us[flight.done.kind] += round(1000 * flight.ended.ms_since(flight.began))
+            self.passes[flight.done.kind] += 1
+            yield Landed(flight.owner, flight.pictures)
+            idle = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight(Generic[Owner]):
+    """`done` holds the device's pictures until they are fetched. `ready` is when these are in `pictures`."""
+
+    owner: Owner
+    done: Pass
+    began: Mark
+    ended: Mark
+    ready: Mark
+    pictures: Sequence[Tensor] | None
+
+
+def _fetched(picture: Tensor) -> Tensor:
+    """Filled once the current stream has come so far. The allocator of pinned memory keeps it for that long."""
+    return torch.empty_like(picture, device="cpu", pin_memory=True).copy_(picture, non_blocking=True)
+
+
+class _HostMark:
+    """Where the device is the host, work is done when it returns."""
+
+    def __init__(self) -> None:
+        self._at = time.perf_counter()
+
+    def reached(self) -> bool:
+        return True
+
+    def wait(self) -> None: ...
+
+    def ms_since(self, other: Mark) -> float:
+        assert isinstance(other, _HostMark)
+        return 1000 * (self._at - other._at)
+
+
+class _DeviceMark:
+    """On the stream that is current when it is made."""
+
+    def __init__(self) -> None:
+        self._event = torch.cuda.Event(enable_timing=True)
+        self._event.record()
+
+    def reached(self) -> bool:
+        return self._event.query()
+
+    def wait(self) -> None:
+        self._event.synchronize()
+
+    def ms_since(self, other: Mark) -> float:
+        assert isinstance(other, _DeviceMark)
+        return other._event.elapsed_time(self._event)

@@ -9,12 +9,18 @@ from torch import Tensor
 
 from streamsynth.engine.rollout.clock import PictureClock
 from streamsynth.engine.rollout.window import WindowPolicy
-
-Conditioning: TypeAlias = Any
-"""What a prompt's embedding is to the model's layers: the family's own type."""
+from streamsynth.video import Size
 
 DecoderState: TypeAlias = Any
 """What a streaming decoder remembers of one video: the family's own type."""
+
+
+class Conditioning(Protocol):
+    """What a prompt's embedding is to the model's layers: the family's own type, of one shape for every prompt."""
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All there is of it, always in the same order."""
 
 
 class Rotation(Protocol):
@@ -22,6 +28,9 @@ class Rotation(Protocol):
 
     def turn(self, x: Tensor) -> Tensor:
         """Queries or keys, (rows, tokens, heads, head_dim), at their positions."""
+
+    def turn_into(self, x: Tensor, out: Tensor) -> None:
+        """The same into `out`, of x's shape."""
 
 
 class SelfAttention(Protocol):
@@ -66,10 +75,11 @@ class VideoModel(Protocol):
     def embed(self, prompt: str) -> Tensor:
         """(1, tokens, dim): of one shape for every prompt, so that prompts blend. Raises StreamSynthError."""
 
-    def condition(self, embedding: Tensor) -> Conditioning: ...
+    def condition(self, embedding: Tensor) -> Conditioning:
+        """In memory of its own."""
 
-    def stack(self, conditionings: Sequence[Conditioning]) -> Conditioning:
-        """Rows beside each other."""
+    def stack(self, conditionings: Sequence[Any]) -> Conditioning:
+        """Rows of conditionings beside each other."""
 
     def rotary(self, positions: Tensor, latent_height: int, latent_width: int) -> Rotation:
         """Of whole frames at positions (1, frames)."""
@@ -78,11 +88,14 @@ class VideoModel(Protocol):
         self,
         latents: Tensor,
         timesteps: Tensor,
-        conditioning: Conditioning,
+        conditioning: Any,
         rotary: Any,
         attention: SelfAttention,
     ) -> Tensor:
         """Noise less clean latents, for time steps (rows, 1) of 0 (clean) to 1000."""
+
+    def capture_decoder(self, sizes: Sequence[Size], *, max_rows: int) -> None:
+        """Capture all that `decode` will run for these sizes and up to so many rows; called once, before any video."""
 
     def open_decoder(self) -> DecoderState: ...
 

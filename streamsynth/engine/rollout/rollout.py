@@ -45,7 +45,7 @@ class Rollout:
     chunk: int = 0
     plan: ChunkPlan | None = None
     _conditioned_on: Tensor | None = None
-    _conditioning: Conditioning = None
+    _conditioning: Conditioning | None = None
 
     @classmethod
     def begin(cls, model: VideoModel, request: VideoRequest, seed: int, page_tokens: int) -> Rollout:
@@ -87,6 +87,7 @@ class Rollout:
         if self._conditioned_on is not self.prompt.value:
             self._conditioning = self.model.condition(self.prompt.value)
             self._conditioned_on = self.prompt.value
+        assert self._conditioning is not None
         return self._conditioning
 
     def noise(self, step: int, shape: Sequence[int]) -> Tensor:
@@ -96,6 +97,10 @@ class Rollout:
         number = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little", signed=True)
         generator = torch.Generator(like.device).manual_seed(number)
         return torch.randn(*shape, generator=generator, device=like.device).to(like.dtype)
+
+    def pages_of_first(self, kept: int) -> list[PageId]:
+        """Of so many kept frames, the oldest first."""
+        return self.pages_of([frame.place for frame in self.window.kept[:kept]])
 
     def pages_of(self, places: Sequence[Place]) -> list[PageId]:
         count = self.pages_per_frame

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import time
 from collections.abc import Sequence
 
+from streamsynth.engine.cost import Rehearsal
 from streamsynth.engine.kv.sizing import MeasuredDevice, pool_pages
 from streamsynth.engine.rollout.engine import RolloutEngine
 from streamsynth.engine.rollout.frame_memory import FrameMemory
@@ -39,9 +42,16 @@ def measure_chunk(
     """Make full windows of every size, `videos` of them together; returns the bytes of pages that this took."""
     pages = 1 + pages_of_videos(model, sizes, page_tokens, videos)
     engine = RolloutEngine(
-        model, pages=pages, page_tokens=page_tokens, max_videos=videos, quantised_pages=quantised_pages
+        model,
+        pages=pages,
+        page_tokens=page_tokens,
+        max_videos=videos,
+        quantised_pages=quantised_pages,
+        captured=_captured(model, sizes),
     )
     warm_up(engine, sizes, videos)
+    del engine
+    gc.collect()  # What it captured refers to itself, and its memory is wanted.
     return pages * page_bytes(model, page_tokens, quantised_pages=quantised_pages)
 
 
@@ -55,29 +65,54 @@ def ready_engine(
     float8: bool,
 ) -> RolloutEngine:
     """An engine with the pages that the device's budget gives, each size run at the most videos a pass if measured, and
-    once in any case. Raises START_FAILED where no page fits."""
+    once in any case; on CUDA all passes are captured. Raises START_FAILED where no page fits."""
+    if captured := _captured(model, sizes):
+        model.capture_decoder(captured, max_rows=max_videos)
     nbytes = device.kv_bytes(lambda: measure_chunk(model, sizes, page_tokens, max_videos, quantised_pages=float8))
     pages = pool_pages(nbytes, page_bytes(model, page_tokens, quantised_pages=float8))
-    engine = RolloutEngine(model, pages=pages, page_tokens=page_tokens, max_videos=max_videos, quantised_pages=float8)
-    warm_up(engine, sizes)
+    engine = RolloutEngine(
+        model,
+        pages=pages,
+        page_tokens=page_tokens,
+        max_videos=max_videos,
+        quantised_pages=float8,
+        captured=captured,
+    )
+    tried = warm_up(engine, sizes)
+    if max_videos > 1 and pages > pages_of_videos(model, sizes[:1], page_tokens, max_videos):
+        tried += warm_up(engine, sizes[:1], max_videos)
+    engine.rehearsals = tried
     return engine
 
 
-def warm_up(engine: RolloutEngine, sizes: Sequence[Size], videos: int = 1) -> None:
-    """Make a whole window of each size; raises what the model raises."""
-    for size in sizes:
-        _make(engine, size, videos)
+def _captured(model: VideoModel, sizes: Sequence[Size]) -> Sequence[Size]:
+    return sizes if model.like.is_cuda else ()
 
 
-def _make(engine: RolloutEngine, size: Size, videos: int) -> None:
+def warm_up(engine: RolloutEngine, sizes: Sequence[Size], videos: int = 1) -> list[Rehearsal]:
+    """Make a whole window of each size, and say what a chunk took then; raises what the model raises."""
+    return [_make(engine, size, videos) for size in sizes]
+
+
+def _make(engine: RolloutEngine, size: Size, videos: int) -> Rehearsal:
+    """`videos` together. What is timed is the last chunk, and the commit of the one before."""
     model = engine.model
     pictures = model.clock.first_picture(model.window.frames // model.window.chunk + 1)
     request = VideoRequest(prompt=_PROMPT, width=size.width, height=size.height, num_frames=pictures, seed=0)
     running = [engine.open(request.to_wire()) for _ in range(videos)]
+    came_at, seconds = 0.0, 0.0
     while running:
+        came = False
         for stream, made in engine.step(running).made:
             if not isinstance(made, Emission):
                 raise made
+            came = came or len(made.media) > 0
             if made.final:
                 running = [each for each in running if each is not stream]
                 stream.close()
+        if came:
+            now = time.perf_counter()
+            came_at, seconds = now, now - came_at
+    while engine.step(()).unfinished:
+        pass
+    return Rehearsal(videos, seconds, videos * model.window.chunk * model.clock.stride / model.fps)

@@ -42,6 +42,7 @@ def load_world(folder: Path, *, dtype: torch.dtype = torch.float32, device: str 
         EulerSteps(Schedule.of_levels(world["sigmas"])),
         WindowPolicy(frames=world["window_frames"], sink=world["sink_frames"], chunk=world["chunk_frames"]),
         fps=FPS,
+        fused=torch.device(device).type == "cuda",
     )
 
 

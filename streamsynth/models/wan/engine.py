@@ -59,5 +59,6 @@ def load_rollouts(
         FewSteps(few_step_schedule(denoising_step_list, shift)),
         WindowPolicy(frames=window_frames, sink=sink_frames, chunk=chunk_frames),
         fps=FPS,
+        fused=budget.device.type == "cuda",
     )
     return ready_engine(model, SIZES, budget, page_tokens=page_tokens, max_videos=max_videos, float8=float8)

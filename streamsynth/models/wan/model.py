@@ -28,6 +28,11 @@ class PromptContext:
 
     layers: tuple[LayerContext, ...]
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        parts = ((each.keys, each.values, each.image_keys, each.image_values) for each in self.layers)
+        return [tensor for layer in parts for tensor in layer if tensor is not None]
+
     @classmethod
     def stack(cls, contexts: Sequence[PromptContext]) -> PromptContext:
         """Rows beside each other, for sessions that step together; all must have as many tokens."""
@@ -110,7 +115,7 @@ class WanTransformer(nn.Module):
             raise invalid_value("image", None if image is None else tuple(image.shape), expected)
         embedded = self.text_out(F.gelu(self.text_in(text), approximate="tanh"))
         seen = None if image is None or self.image is None else self.image(image)
-        return PromptContext(tuple(block.cross_attention.context(embedded, seen) for block in self._each_block()))
+        return PromptContext(tuple(block.cross_attention.context(embedded, seen) for block in self.each_block()))
 
     def rotary(self, positions: Tensor, height: int, width: int) -> Rotary:
         """The rotation of frames at `positions` (rows or 1, frames), of a latent size in pixels."""
@@ -126,25 +131,25 @@ class WanTransformer(nn.Module):
         `timesteps` is (rows, frames), or (rows, 1) for all frames of a row alike; `rotary` that of these frames.
         """
         height, width = latents.shape[3:]
-        x = self.patches(self._in_patches(latents))
+        x = self.patches(self.in_patches(latents))
         to_head, to_layers = self.time(timesteps)
         to_layers = to_layers.float()
-        for block, context in zip(self._each_block(), prompt.layers, strict=True):
+        for block, context in zip(self.each_block(), prompt.layers, strict=True):
             x = block(x, to_layers, context, rotary, attention)
         shift, scale = (self.modulation + to_head.float().unsqueeze(2)).to(x.dtype).unsqueeze(3).unbind(2)
-        return self._in_pixels(self.head(modulated(x, scale, shift, self.config.eps)), height, width)
+        return self.in_pixels(self.head(modulated(x, scale, shift, self.config.eps)), height, width)
 
-    def _each_block(self) -> list[Block]:
+    def each_block(self) -> list[Block]:
         return cast("list[Block]", list(self.blocks))
 
-    def _in_patches(self, latents: Tensor) -> Tensor:
+    def in_patches(self, latents: Tensor) -> Tensor:
         """(rows, frames, patches, channels * patch): what a convolution as wide as its stride multiplies."""
         _, high, wide = self.config.patch_size
         self.config.frame_tokens(*latents.shape[3:])
         split = latents.unflatten(4, (-1, wide)).unflatten(3, (-1, high))
         return split.permute(0, 2, 3, 5, 1, 4, 6).flatten(4, 6).flatten(2, 3)
 
-    def _in_pixels(self, patches: Tensor, height: int, width: int) -> Tensor:
+    def in_pixels(self, patches: Tensor, height: int, width: int) -> Tensor:
         """The head orders a patch's values by pixel, then channel."""
         _, high, wide = self.config.patch_size
         split = patches.unflatten(3, (high, wide, -1)).unflatten(2, (height // high, width // wide))

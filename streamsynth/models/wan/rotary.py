@@ -25,6 +25,9 @@ class Rotary:
         pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
         return torch.view_as_real(pairs * self.turns).flatten(-2).to(x.dtype)
 
+    def turn_into(self, x: Tensor, out: Tensor) -> None:
+        out.copy_(self.turn(x))
+
 
 def axis_dims(head_dim: int) -> tuple[int, int, int]:
     """How a head's dimensions are shared out among frame, row and column."""

@@ -12,9 +12,11 @@ from streamsynth.engine.rollout.clock import PictureClock
 from streamsynth.engine.rollout.model import Denoiser, SelfAttention
 from streamsynth.engine.rollout.window import WindowPolicy
 from streamsynth.errors import invalid_value
+from streamsynth.models.wan.captured_decoder import CapturedDecoder, LatentSize
 from streamsynth.models.wan.model import PromptContext, WanTransformer
 from streamsynth.models.wan.rotary import Rotary
 from streamsynth.models.wan.streaming import StreamingDecoder, StreamState
+from streamsynth.video import Size
 
 
 class PromptEmbedder(Protocol):
@@ -22,8 +24,19 @@ class PromptEmbedder(Protocol):
         """Embeddings (prompts, tokens, text_dim), as many tokens for every prompt."""
 
 
+class Passes(Protocol):
+    """What of the transformer runs once a pass."""
+
+    def rotary(self, positions: Tensor, height: int, width: int) -> Rotary: ...
+
+    def __call__(
+        self, latents: Tensor, timesteps: Tensor, prompt: PromptContext, rotary: Rotary, attention: SelfAttention
+    ) -> Tensor: ...
+
+
 class WanVideo:
-    """A `VideoModel`; `fps` is what it was trained at. The decoder's latents must be the transformer's."""
+    """A `VideoModel`; `fps` is what it was trained at. The decoder's latents must be the transformer's. `fused` passes
+    run on CUDA, and are within rounding of the others."""
 
     def __init__(
         self,
@@ -34,6 +47,7 @@ class WanVideo:
         window: WindowPolicy,
         *,
         fps: int,
+        fused: bool = False,
     ) -> None:
         config, layout = transformer.config, decoder.layout
         if layout.channels != config.in_channels:
@@ -49,6 +63,7 @@ class WanVideo:
         self.denoiser = denoiser
         self.like = torch.empty_like(transformer.patches.weight[:0])
         self._transformer = transformer
+        self._passes: Passes = _fused(transformer) if fused else transformer
         self._prompts = prompts
         self._decoder = decoder
         self._layout = layout
@@ -75,13 +90,18 @@ class WanVideo:
         return PromptContext.stack(conditionings)
 
     def rotary(self, positions: Tensor, latent_height: int, latent_width: int) -> Rotary:
-        return self._transformer.rotary(positions, latent_height, latent_width)
+        return self._passes.rotary(positions, latent_height, latent_width)
 
     def flow(
         self, latents: Tensor, timesteps: Tensor, conditioning: PromptContext, rotary: Any, attention: SelfAttention
     ) -> Tensor:
-        flow: Tensor = self._transformer(latents, timesteps, conditioning, rotary, attention)
-        return flow
+        return self._passes(latents, timesteps, conditioning, rotary, attention)
+
+    def capture_decoder(self, sizes: Sequence[Size], *, max_rows: int) -> None:
+        latents = [LatentSize(*self.latent_shape(size.width, size.height)[1:]) for size in sizes]
+        self._decoder = CapturedDecoder(
+            self._decoder, sizes=latents, frames=self.window.chunk, max_rows=max_rows, like=self.like
+        )
 
     def open_decoder(self) -> StreamState:
         return self._decoder.open_decoder()
@@ -97,3 +117,10 @@ class WanVideo:
                 levels = pictures.float().add(1.0).mul(127.5).round_().clamp_(0, 255).to(torch.uint8)
                 made.update(zip(rows, levels.permute(0, 2, 3, 4, 1).contiguous(), strict=True))
         return [made[row] for row in range(len(states))]
+
+
+def _fused(transformer: WanTransformer) -> Passes:
+    # Only here: where there is no CUDA, there need be no Triton.
+    from streamsynth.models.wan.fused import FusedTransformer
+
+    return FusedTransformer(transformer)
