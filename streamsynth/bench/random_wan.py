@@ -1,0 +1,98 @@
+"""A folder in diffusers' `WanPipeline` layout whose weights say nothing, at any size: to measure without real ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from torch import Tensor, nn
+
+from streamsynth.models.wan.config import WAN_1_3B, WanConfig
+from streamsynth.models.wan.text_encoder import TextEncoderConfig
+from streamsynth.models.wan.tiny_vae import TinyVae, TinyVaeConfig
+from streamsynth.models.wan.vae_config import VaeConfig
+from streamsynth.models.wan.weights import DIFFUSERS_STEM
+
+TINY_VAE = "tiny_vae"
+"""The subfolder of the tiny decoder, which `WanPipeline` does not have."""
+
+_END = "</s>"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WanSizes:
+    """The defaults are Wan 2.1 T2V 1.3B's, with its whole text encoder, but for the words it knows: bytes."""
+
+    transformer: WanConfig = WAN_1_3B
+    text_encoder: TextEncoderConfig = field(default_factory=lambda: TextEncoderConfig(vocab_size=257))
+    vae: VaeConfig = field(default_factory=VaeConfig)
+    tiny_vae: TinyVaeConfig = field(default_factory=TinyVaeConfig)
+
+
+def write_random_wan(folder: Path, sizes: WanSizes, *, dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> None:
+    """`transformer`, `text_encoder`, `tokenizer`, `vae`, and a `tiny_vae` beside them; blocking. Needs diffusers and
+    transformers, whose names these are."""
+    from diffusers import AutoencoderKLWan, WanTransformer3DModel
+    from transformers import UMT5Config, UMT5EncoderModel
+
+    text = asdict(sizes.text_encoder)
+    with torch.device("meta"):
+        transformer: Any = WanTransformer3DModel(**asdict(sizes.transformer))
+        vae: Any = AutoencoderKLWan(**_of_reference(asdict(sizes.vae)))
+        text_encoder: Any = UMT5EncoderModel(UMT5Config(**text))
+        tiny_vae = TinyVae(sizes.tiny_vae)
+    values = _Values(dtype, seed)
+    transformer.save_config(folder / "transformer")
+    values.save(transformer, folder / "transformer" / f"{DIFFUSERS_STEM}.safetensors")
+    vae.save_config(folder / "vae")
+    values.save(vae, folder / "vae" / f"{DIFFUSERS_STEM}.safetensors")
+    text_encoder.config.save_pretrained(folder / "text_encoder")
+    values.save(text_encoder, folder / "text_encoder" / "model.safetensors", without=("encoder.embed_tokens.weight",))
+    (folder / TINY_VAE).mkdir(exist_ok=True)
+    (folder / TINY_VAE / "config.json").write_text(json.dumps(asdict(sizes.tiny_vae)))
+    values.save(tiny_vae, folder / TINY_VAE / f"{DIFFUSERS_STEM}.safetensors")
+    (folder / "tokenizer").mkdir(exist_ok=True)
+    _byte_tokenizer().save(str(folder / "tokenizer" / "tokenizer.json"))
+
+
+def _of_reference(vae: dict[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in vae.items()}
+
+
+class _Values:
+    """Norms of ones, biases of zeros, and matrices under which activations keep their size."""
+
+    def __init__(self, dtype: torch.dtype, seed: int) -> None:
+        # A few megabytes drawn once are enough: nobody looks.
+        self._drawn = torch.randn(1 << 22, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+    def save(self, model: nn.Module, path: Path, *, without: tuple[str, ...] = ()) -> None:
+        shapes: Mapping[str, Tensor] = model.state_dict()
+        tensors = {name: self._random(name, each.shape) for name, each in shapes.items() if name not in without}
+        save_file(tensors, path, {"format": "pt"})
+
+    def _random(self, name: str, shape: torch.Size) -> Tensor:
+        if name.endswith("bias"):
+            return self._drawn.new_zeros(shape)
+        if len(shape) == 1 or name.endswith("gamma"):
+            return self._drawn.new_ones(shape)
+        count = shape.numel()
+        repeated = self._drawn.repeat(-(-count // len(self._drawn)))[:count]
+        return repeated.view(shape).mul_(shape[1:].numel() ** -0.5)
+
+
+def _byte_tokenizer() -> Tokenizer:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([_END])
+    end = tokenizer.token_to_id(_END)
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"$A {_END}", special_tokens=[(_END, end)])
+    return tokenizer
