@@ -18,13 +18,13 @@ from streamsynth.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 async def serve(
     deployments: Sequence[Deployment], settings: ServerSettings, *, on_ready: Callable[[str], None]
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain; a second signal ends the draining.
+    """Serve until SIGTERM, SIGINT or SIGHUP, then drain; a second signal ends the draining (a second SIGHUP does not).
 
     `on_ready` hears the server's URL once it answers and its workers are up. Must run in the main thread. Cancelling it
     ends everything at once. Raises StreamSynthError if it cannot start.
@@ -80,18 +80,21 @@ async def _unless(stopping: asyncio.Event, starting: asyncio.Task[OpenSite]) -> 
 def _signals(draining: Draining) -> Iterator[asyncio.Event]:
     stopping = asyncio.Event()
 
-    def on_signal() -> None:
-        if stopping.is_set():
+    def on_signal(number: signal.Signals) -> None:
+        # A terminal that closes may say so twice, by the kernel and by the shell.
+        if stopping.is_set() and number != signal.SIGHUP:
             draining.expire()
         stopping.set()
 
     loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, on_signal)
+    # Under nohup the server outlives its terminal.
+    heard = [each for each in _SIGNALS if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
+    for number in heard:
+        loop.add_signal_handler(number, on_signal, number)
     try:
         yield stopping
     finally:
-        for number in _SIGNALS:
+        for number in heard:
             loop.remove_signal_handler(number)
 
 

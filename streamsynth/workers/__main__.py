@@ -34,14 +34,14 @@ def main() -> None:
 
 
 def _stay_while_the_server_does() -> None:
-    """Ctrl-C reaches the whole terminal group, and a service manager's SIGTERM every process of the service: the server
-    drains then, for which it needs its workers, and ends them by their sockets or by SIGKILL.
+    """Ctrl-C and a closing terminal reach the whole terminal group, and a service manager's SIGTERM every process of the
+    service: the server drains then, for which it needs its workers, and ends them by their sockets or by SIGKILL.
 
     A worker that is stopped does not see its socket end: for that the kernel kills it when the thread that started it
     ends, which belongs to the server's pool and lives as long as its loop.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for polite in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(polite, signal.SIG_IGN)
     if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
         raise OSError("the kernel knows no signal for the death of a parent")
 

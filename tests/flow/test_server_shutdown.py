@@ -13,13 +13,14 @@ import pytest
 from over_http import SAMPLES_PER_CHARACTER, SPEECH, draining, ended, speak, tone, until_metrics
 
 
-async def test_running_speech_finishes_and_new_work_is_refused(serve_process: Any) -> None:
-    """T7.3: SIGTERM while a client listens."""
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP])
+async def test_running_speech_finishes_and_new_work_is_refused(serve_process: Any, told: signal.Signals) -> None:
+    """T7.3: while a client listens; a terminal that closes is a SIGHUP."""
     server = serve_process("--model", "sine")
     text = "{delay 30}" + "x" * 40
     async with aiohttp.ClientSession(server.url) as http:
         async with http.post(SPEECH, json={"input": text, "response_format": "pcm"}) as streaming:
-            os.kill(server.pid, signal.SIGTERM)
+            os.kill(server.pid, told)
             await draining(http)
             async with http.post(SPEECH, json={"input": "abc"}) as answer:
                 assert answer.status == 503

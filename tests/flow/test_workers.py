@@ -52,7 +52,7 @@ async def until_ready(runtime: Runtime) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("polite", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("polite", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_worker_ends_by_its_server_alone(runtime: Runtime, polite: signal.Signals) -> None:
     """T7.1, T7.6: service managers signal every process of a service, and draining needs the workers."""
     worker = worker_pid(runtime)
