@@ -24,7 +24,7 @@ _UNSERVED = ("image_reference",)
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VideoSettings:
     """A video as it will be made and sent: every default filled in. `paced`: not faster than it plays, but for a lead;
-    `drops`: a slow viewer misses pictures instead of making the model wait. `ignored` names the hints that were given."""
+    `drops`: a slow viewer misses pictures instead of making the model wait. `ignored`: the hints that were given."""
 
     model: str
     request: VideoRequest

@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _stay_while_the_server_does() -> None:
-    """Ctrl-C and a closing terminal reach the whole terminal group, and a service manager's SIGTERM every process of the
+    """Ctrl-C and a closing terminal reach the whole terminal group, a service manager's SIGTERM every process of the
     service: the server drains then, for which it needs its workers, and ends them by their sockets or by SIGKILL.
 
     A worker that is stopped does not see its socket end: for that the kernel kills it when the thread that started it
