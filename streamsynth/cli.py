@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -53,8 +54,28 @@ def main(args: list[str] | None = None) -> None:
         commands={name: TyperCommand(name, help=entry.help) for name, entry in _COMMANDS.items()},
         no_args_is_help=True,
     )
+    told = _end_politely()
     try:
         group(args, prog_name="streamsynth")
     except StreamSynthError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
+    except SystemExit as ending:
+        if told and ending.code == 128 + signal.SIGINT:
+            sys.exit(128 + told[0])
+        raise
+
+
+def _end_politely() -> list[int]:
+    """Let SIGTERM and a closing terminal end a command as Ctrl-C does, with its files whole; `serve` has its own way.
+    What was told is in the list."""
+    told: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        told.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
+    return told

@@ -118,16 +118,20 @@ def test_a_long_text_is_spoken_to_its_end(tmp_path: Path) -> None:
     assert len(done.stdout) // 2 == expected
 
 
-def test_ctrl_c_stops_at_once_and_what_was_written_is_a_whole_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_polite_signal_stops_it_at_once_and_what_was_written_is_a_whole_file(
+    tmp_path: Path, told: signal.Signals
+) -> None:
+    """Ctrl-C, a service manager, a terminal that closes."""
     path = tmp_path / "out.wav"
     with start("{delay 50}" + "x" * 3000, "-o", str(path)) as process:
         deadline = time.monotonic() + 30
         while not path.exists() or path.stat().st_size < 20_000:
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(told)
         asked = time.monotonic()
-        assert process.wait(10) == 130
+        assert process.wait(10) == 128 + told
         assert time.monotonic() - asked < 5
         assert process.stderr is not None
         assert b"Traceback" not in process.stderr.read()
