@@ -20,6 +20,9 @@ class HostBlocks(Protocol):
 
     host_bytes: int
 
+    def slot_bytes(self, layout: SlabLayout) -> int:
+        """What a slot needs for such a block."""
+
     def add(self, layout: SlabLayout, tensors: Sequence[Tensor]) -> None: ...
 
     def load(self, block: int, target: Tensor, after: Fence) -> Arrival:
@@ -38,6 +41,9 @@ class PinnedSlabs:
         self._transfer = transfer
         self._slabs: list[tuple[SlabLayout, HostMemory]] = []
         self.host_bytes = 0
+
+    def slot_bytes(self, layout: SlabLayout) -> int:
+        return layout.nbytes
 
     def add(self, layout: SlabLayout, tensors: Sequence[Tensor]) -> None:
         memory = HostMemory(layout.nbytes, pinned=self._transfer.device.type == "cuda")
@@ -69,6 +75,9 @@ class StagedBlocks:
         self._turn = 0
         self._packer = ThreadPoolExecutor(1, "offload-staging")
         self.host_bytes = 0
+
+    def slot_bytes(self, layout: SlabLayout) -> int:
+        return layout.nbytes
 
     def add(self, layout: SlabLayout, tensors: Sequence[Tensor]) -> None:
         self._blocks.append((layout, tuple(tensors)))

@@ -21,6 +21,7 @@ from streamsynth.engine.offload.slab import SlabLayout
 from streamsynth.engine.offload.slots import SlotState
 from streamsynth.engine.offload.statistics import OffloadStatistics
 from streamsynth.engine.offload.transfer import Transfer, open_transfer
+from streamsynth.engine.offload.wave import Lockstep
 from streamsynth.errors import invalid_value
 
 _WHY = "is not on the device: used outside of its block's entries"
@@ -68,10 +69,18 @@ class _Streamed:
 
 
 class Offloaded:
-    """A model whose blocks come and go. `plan` is the one in force; `slab_bytes` a slot's size."""
+    """A model whose blocks come and go. `plan` is the one in force; `slab_bytes` a slot's size; `lockstep`, for ranks
+    that load together, says where this one is."""
 
     def __init__(
-        self, module: nn.Module, options: OffloadOptions, plan: OffloadPlan, transfer: Transfer, host: HostBlocks
+        self,
+        module: nn.Module,
+        options: OffloadOptions,
+        plan: OffloadPlan,
+        transfer: Transfer,
+        host: HostBlocks,
+        *,
+        in_step: bool = False,
     ) -> None:
         self.module = module
         self.plan = plan
@@ -82,7 +91,7 @@ class Offloaded:
         blocks = plan.modules(module)
         self._streamed = [self._take(each, transfer.device) for each in block_parts(module, plan)[self._resident :]]
         move_present(module, transfer.device)
-        self.slab_bytes = max((each.layout.nbytes for each in self._streamed), default=0)
+        self.slab_bytes = max((host.slot_bytes(each.layout) for each in self._streamed), default=0)
         order = PassOrder(plan.blocks, known=plan.ordered, may_skip=plan.may_skip)
         self.executor = SlotExecutor(
             host,
@@ -92,6 +101,7 @@ class Offloaded:
             resident=self._resident,
             prefetch=options.prefetch_blocks,
         )
+        self.lockstep = Lockstep(self.executor, len(plan.blocks)) if in_step else None
         self._views: dict[tuple[int, SlabLayout], list[nn.Parameter]] = {}
         self._closed = False
         for number, block in enumerate(blocks):
@@ -169,7 +179,7 @@ class Offloaded:
         return entered
 
     def _enter(self, number: int) -> None:
-        slot = self.executor.enter(number)
+        slot = (self.lockstep or self.executor).enter(number)
         if slot is None:
             return
         streamed = self._streamed[number - self._resident]
@@ -178,7 +188,7 @@ class Offloaded:
             place.owner[place.name] = parameters[place.index]
 
     def _leave(self, number: int) -> None:
-        if self.executor.leave(number) and number >= self._resident:
+        if (self.lockstep or self.executor).leave(number) and number >= self._resident:
             for place in self._streamed[number - self._resident].places:
                 place.owner[place.name] = place.absent
 

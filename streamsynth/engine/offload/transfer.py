@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,6 +18,12 @@ from torch import Tensor
 from streamsynth.engine.offload.statistics import OffloadStatistics
 
 Fence: TypeAlias = torch.cuda.Event | None
+
+
+class Work(Protocol):
+    """A collective that has begun."""
+
+    def wait(self) -> Any: ...
 
 
 class Arrival(Protocol):
@@ -38,7 +45,8 @@ class Transfer(Protocol):
     def mark(self) -> Fence:
         """A fence that can say when it was passed."""
 
-    def copy(self, host: Tensor, target: Tensor, after: Fence) -> Arrival: ...
+    def copy(self, host: Tensor, target: Tensor, after: Fence, then: Callable[[], Work] | None = None) -> Arrival:
+        """Begin to copy when `after` is past, and then what else has to happen before the bytes are there."""
 
     def host_waited(self, seconds: float) -> None:
         """The caller's thread stood still for a load; only on the CPU does the model stand still with it."""
@@ -66,7 +74,7 @@ class HostTransfer:
     def mark(self) -> Fence:
         return None
 
-    def copy(self, host: Tensor, target: Tensor, after: Fence) -> Arrival:
+    def copy(self, host: Tensor, target: Tensor, after: Fence, then: Callable[[], Work] | None = None) -> Arrival:
         began = time.perf_counter()
         target.copy_(host)
         took_ms = 1000 * (time.perf_counter() - began)
@@ -74,7 +82,7 @@ class HostTransfer:
         self._done = replace(
             done, loads=done.loads + 1, nbytes=done.nbytes + host.nbytes, copy_ms=done.copy_ms + took_ms
         )
-        return ARRIVED
+        return ARRIVED if then is None else _Following(then())
 
     def host_waited(self, seconds: float) -> None:
         self._done = replace(self._done, stall_ms=self._done.stall_ms + 1000 * seconds)
@@ -95,6 +103,17 @@ class _Arrived:
 
 
 ARRIVED = _Arrived()
+
+
+class _Following:
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def wait(self, asked: Fence = None) -> None:
+        self._work.wait()
+
+    def synchronize(self) -> None:
+        pass
 
 
 @dataclass(slots=True)
@@ -127,13 +146,15 @@ class CudaTransfer:
     def mark(self) -> Fence:
         return self._record(torch.cuda.Event(enable_timing=True))
 
-    def copy(self, host: Tensor, target: Tensor, after: Fence) -> Arrival:
+    def copy(self, host: Tensor, target: Tensor, after: Fence, then: Callable[[], Work] | None = None) -> Arrival:
         timed = _Timed(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True), host.nbytes)
         if after is not None:
             self.stream.wait_event(after)
         with torch.cuda.stream(self.stream):
             timed.began.record(self.stream)
             target.copy_(host, non_blocking=True)
+            if then is not None:
+                then().wait()
             timed.ended.record(self.stream)
         self._timed.append(timed)
         while len(self._timed) > self._KEPT and self._timed[0].ended.query():
