@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -26,6 +28,9 @@ _COMMANDS: Mapping[str, _Entry] = {
     "serve": _Entry("streamsynth.serve_command:app", "Run the server: HTTP, WebSocket and the page in the browser."),
     "speak": _Entry("streamsynth.speak_command:app", "Speak a text: to the speakers, a file or a pipe."),
     "video": _Entry("streamsynth.video_command:app", "Make a video and steer it: to a file or a pipe."),
+    "generate": _Entry(
+        "streamsynth.generate_command:app", "Make a whole clip or an image: to an mp4, png or jpg file."
+    ),
     "models": _Entry("streamsynth.config.models:app", "List the models; `models convert` turns a checkpoint into one."),
     "config": _Entry("streamsynth.config.show:app", "Show what every field of a deployment is, and who set it."),
     "doctor": _Entry("streamsynth.doctor:app", "Try out what StreamSynth needs from this machine."),
@@ -54,16 +59,35 @@ def main(args: list[str] | None = None) -> None:
         commands={name: TyperCommand(name, help=entry.help) for name, entry in _COMMANDS.items()},
         no_args_is_help=True,
     )
+    _open_what_is_closed()
     told = _end_politely()
     try:
         group(args, prog_name="streamsynth")
     except StreamSynthError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _give_up_output()
+        typer.echo(f"error: {error.filename or 'standard output'}: {error.strerror}", err=True)
+        sys.exit(2)
     except SystemExit as ending:
         if told and ending.code == 128 + signal.SIGINT:
             sys.exit(128 + told[0])
         raise
+
+
+def _open_what_is_closed() -> None:
+    """Standard streams that the caller closed are None, and their numbers would go to the next files opened."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as the process
+
+
+def _give_up_output() -> None:
+    """What is still buffered cannot be written; nor may the interpreter try at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end_politely() -> list[int]:

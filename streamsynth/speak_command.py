@@ -69,7 +69,8 @@ def speak(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(141) from None
     except OSError as error:
-        raise StreamSynthError(ErrorCode.INVALID_VALUE, f"{error.filename or output}: {error.strerror}") from None
+        where = error.filename or output or "standard output"
+        raise StreamSynthError(ErrorCode.INVALID_VALUE, f"{where}: {error.strerror}") from None
 
 
 def _source(text: str | None, file: Path | None) -> AsyncIterator[str]:

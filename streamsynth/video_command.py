@@ -26,8 +26,6 @@ app = typer.Typer(add_completion=False)
 
 _UPDATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*s?\s*:\s*(.+)", re.DOTALL)
 _MOST_SECONDS = 3600.0
-_PAYLOAD_BYTES = 1 << 20
-_KEYFRAME_S = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +68,8 @@ def video(
     if output is None and sys.stdout.isatty():
         message = "there is nowhere to write: give -o FILE, or pipe the output on"
         raise StreamSynthError(ErrorCode.MISSING_FIELD, message, param="output")
+    if output not in (None, "-") and Path(output).suffix.lower() != ".mp4":
+        raise invalid_value("output", output, "a name that ends in .mp4, or - for standard output")
     for each in updates:
         if each.at_s >= seconds:
             raise invalid_value("--update", each.at_s, f"before the end of the video at {seconds:g} s")
@@ -92,7 +92,8 @@ def video(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(141) from None
     except OSError as error:
-        raise StreamSynthError(ErrorCode.INVALID_VALUE, f"{error.filename or output}: {error.strerror}") from None
+        where = error.filename or output or "standard output"
+        raise StreamSynthError(ErrorCode.INVALID_VALUE, f"{where}: {error.strerror}") from None
 
 
 def parse_update(text: str) -> Update:
@@ -152,19 +153,15 @@ def _opened(output: str | None) -> Iterator[BinaryIO]:
 
 async def _write(session: VideoSession, target: BinaryIO, clip: _Clip) -> None:
     """Pictures as they come; leaving the session ends a video that has enough of them."""
-    from streamsynth.codecs import VideoFormat, open_video_encoder
+    from streamsynth.codecs import ClipEncoder
 
     config = session.config
-    encoder = open_video_encoder(
-        VideoFormat.M4S, width=config.width, height=config.height, fps=config.fps, payload_bytes=_PAYLOAD_BYTES
-    )
+    encoder = ClipEncoder(width=config.width, height=config.height, fps=config.fps)
     waiting, asked = deque(clip.updates), dict[str, Update]()
     wanted, made = max(1, round(clip.seconds * config.fps)), 0
 
-    def put(pictures: npt.NDArray[np.uint8], keyframe: bool) -> None:
-        header = b"" if made else encoder.header()
-        payloads = encoder.encode(pictures, made, keyframe=keyframe)
-        target.write(header + b"".join(payload.data for payload in payloads))
+    def put(pictures: npt.NDArray[np.uint8]) -> None:
+        target.write(encoder.encode(pictures))
         target.flush()
 
     async for chunk in session:
@@ -172,7 +169,7 @@ async def _write(session: VideoSession, target: BinaryIO, clip: _Clip) -> None:
             typer.echo(f"{chunk.first_frame / config.fps:.2f} s: {asked[event_id].prompt}", err=True)
         pictures = chunk.pictures[: wanted - made]
         if len(pictures):
-            await asyncio.to_thread(put, pictures, made % (_KEYFRAME_S * config.fps) < config.chunk_frames)
+            await asyncio.to_thread(put, pictures)
             made += len(pictures)
         # The chunk after this one is being made already.
         while waiting and made + config.chunk_frames >= waiting[0].at_s * config.fps:
@@ -182,7 +179,7 @@ async def _write(session: VideoSession, target: BinaryIO, clip: _Clip) -> None:
             session.interact(update.prompt, event_id=event_id, transition_chunks=clip.transition)
         if made >= wanted:
             break
-    target.write(encoder.trailer())
+    target.write(encoder.finish())
     said = (
         f"{made} pictures of {config.width}x{config.height} at {config.fps} fps by {config.model}, seed {config.seed}"
     )

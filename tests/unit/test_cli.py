@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import subprocess
 import sys
@@ -65,6 +66,7 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
         (["serve", "--model", "sine", "--limit", "sessions"], "--limit is 'sessions'; it must be NAME=VALUE"),
         (["serve", "--model", "sine", "--limit", "cats=3"], "--limit is 'cats=3'; it must be NAME=VALUE with one of"),
         (["serve", "--model", "sine", "--limit", "sessions=many"], "sessions is 'many'; it must be a number"),
+        (["video", "red", "-o", "clip.txt"], "output is 'clip.txt'; it must be a name that ends in .mp4"),
     ],
 )
 def test_an_error_is_one_line_and_status_2(args: list[str], message: str) -> None:
@@ -74,6 +76,22 @@ def test_an_error_is_one_line_and_status_2(args: list[str], message: str) -> Non
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "ends", "said"),
+    [
+        ("models >&-", 0, ""),
+        ("models 2>&-", 0, ""),
+        ("models >/dev/full", 2, "error: standard output: No space left on device\n"),
+        ("speak --model sine hello >/dev/full", 2, "error: standard output: No space left on device\n"),
+    ],
+)
+def test_closed_and_full_streams_are_no_tracebacks(command: str, ends: int, said: str) -> None:
+    typed = f"{shlex.quote(sys.executable)} -m streamsynth {command}"
+    done = subprocess.run(["sh", "-c", typed], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == ends
+    assert done.stderr.endswith(said) and "Traceback" not in done.stderr
 
 
 def test_a_taken_port_is_one_line_and_status_2() -> None:
