@@ -161,6 +161,58 @@ def random_csm(folder: Annotated[Path, typer.Argument(help="Is made, or written 
     write_random_csm(folder, CSM_1B, MimiConfig())
 
 
+@app.command("random-wan")
+def random_wan(
+    folder: Annotated[Path, typer.Argument(help="Is made, or written over.")],
+    text_layers: Annotated[int, typer.Option(min=1, help="Of the text encoder, which has 24.")] = 24,
+) -> None:
+    """Write a Wan 2.1 1.3B checkpoint of random weights, with a tiny decoder beside the full one (13 GB)."""
+    from streamsynth.bench.random_wan import WanSizes, write_random_wan
+    from streamsynth.models.wan.text_encoder import TextEncoderConfig
+
+    write_random_wan(folder, WanSizes(text_encoder=TextEncoderConfig(vocab_size=257, num_layers=text_layers)))
+
+
+@app.command()
+def rollout(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="As `bench random-wan` writes it.")],
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cuda",
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "bfloat16",
+    threads: Annotated[int, typer.Option(min=1, help="Compute threads of every side.")] = 1,
+    decoder: Annotated[list[str] | None, typer.Option(help="tiny or full; may be repeated.")] = None,
+    videos: Annotated[list[int] | None, typer.Option(min=1, help="So many at once; may be repeated.")] = None,
+    chunks: Annotated[int, typer.Option(min=1, help="Made by each once its window is full.")] = 8,
+    rounds: Annotated[int, typer.Option(min=1, help="First pictures waited for.")] = 3,
+    width: Annotated[int, typer.Option(min=16)] = 832,
+    height: Annotated[int, typer.Option(min=16)] = 480,
+    alone: Annotated[bool, typer.Option(help="Without diffusers.")] = False,
+    output: OutputOption = OUTPUT,
+) -> None:
+    """Video from one worker's engine, without a server: pictures a second, first pictures, where a chunk's time goes;
+    its passes beside diffusers' transformer on the same weights."""
+    from streamsynth.bench.rollout import DECODERS, RolloutLoad, bench_rollout
+    from streamsynth.video import Size
+
+    for name in decoder or ():
+        if name not in DECODERS:
+            raise invalid_value("--decoder", name, " or ".join(DECODERS))
+    load = RolloutLoad(
+        folder=folder,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        decoders=decoder or tuple(DECODERS),
+        videos=videos or (1, 2),
+        chunks=chunks,
+        rounds=rounds,
+        size=Size(width=width, height=height),
+        theirs=not alone,
+    )
+    reports = bench_rollout(load)
+    _leave(reports, output)
+    _check_counters(reports)
+
+
 @app.command("first-sound")
 def first_sound(
     model: Annotated[str, typer.Option(metavar="NAME")] = "tiny-speech",
@@ -283,7 +335,7 @@ def _check_counters(reports: Sequence[Report]) -> None:
         f"{report.name}: {name} is {row[name]}"
         for report in reports
         for row in report.rows
-        for name in ("failed", "frames after the ack", "steps for stalled readers")
+        for name in ("failed", "frames after the ack", "steps for stalled readers", "pages leaked")
         if row.get(name)
     ]
     for line in wrong:
