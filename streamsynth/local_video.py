@@ -26,7 +26,7 @@ class LocalVideo:
         self._flow: VideoFlow | None = None
         self._ledger = InteractionLedger()
         self._receipts = Receipts()
-        self._stopped = False
+        self._over = False
 
     async def open(self, fields: Mapping[str, object]) -> VideoConfig:
         models = self._runtime.video_models
@@ -44,11 +44,14 @@ class LocalVideo:
         )
 
     async def receive(self) -> VideoChunk:
-        return await self._opened().receive()
+        chunk = await self._opened().receive()
+        # The flow's outcome comes a moment later, when its worker has said so.
+        self._over = self._over or chunk.final
+        return chunk
 
     def interact(self, fields: Mapping[str, object]) -> asyncio.Future[Receipt]:
         flow = self._opened()
-        if self._stopped or flow.outcome.done():
+        if self._over or flow.outcome.done():
             raise StreamSynthError(ErrorCode.INTERACTION_NOT_ACTIVE, "the video is over, or was stopped")
         interaction = parse_interaction(fields, f"evt-{secrets.token_hex(8)}")
         new = self._ledger.accept(interaction, 0.0)
@@ -58,7 +61,7 @@ class LocalVideo:
         return receipt
 
     def stop(self) -> None:
-        self._stopped = True
+        self._over = True
         self._opened().finish()
 
     async def close(self) -> None:

@@ -49,6 +49,15 @@ async def test_a_video_is_read_to_its_end(door: str, server: ServerProcess) -> N
 
 
 @both
+async def test_a_video_that_is_over_cannot_be_steered(door: str, server: ServerProcess) -> None:
+    async with opened(door, server) as synth, synth.video_session("red", num_frames=12, **SMALL) as video:
+        assert [chunk async for chunk in video][-1].final
+        with pytest.raises(StreamSynthError) as refused:
+            await video.interact("blue")
+    assert refused.value.code is ErrorCode.INTERACTION_NOT_ACTIVE
+
+
+@both
 async def test_a_read_that_is_cancelled_loses_nothing(door: str, server: ServerProcess) -> None:
     chunks: list[VideoChunk] = []
     async with opened(door, server) as synth, synth.video_session("red", num_frames=57, **SMALL) as video:
