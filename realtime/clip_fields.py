@@ -11,9 +11,10 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from streamsynth.codecs.stills import StillFormat
 from streamsynth.config.pipeline import Pipeline
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
-from streamsynth.realtime.fields import parse_seed
+from streamsynth.realtime.fields import parse_choice, parse_seed
 from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.references import parse_picture
 from streamsynth.realtime.video_fields import parse_prompt
@@ -81,6 +82,13 @@ def parse_image_fields(fields: Mapping[str, object], models: Mapping[str, Pipeli
     model = _resolve_model(given.get("model"), models, "image")
     _refuse_names(given, IMAGE_FIELDS, IMAGE_HINTS, model)
     return _settings(given, model, models[model].video, 1, IMAGE_HINTS, limits)
+
+
+def parse_image_format(fields: Mapping[str, object]) -> StillFormat:
+    """Raises INVALID_VALUE for what no image here is."""
+    if parse_choice("response_format", fields.get("response_format") or None, ("b64_json", "url")) == "url":
+        raise invalid_value("response_format", "url", "b64_json: images are not kept, so they have no address")
+    return StillFormat(parse_choice("output_format", fields.get("output_format") or None, tuple(StillFormat)) or "png")
 
 
 def whole_number(name: str, value: object, low: int, high: int, of: str = "") -> int:

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from aiohttp import web
 
 from streamsynth.codecs import StillFormat, encode_still
-from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
+from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.flows import VideoFlow
 from streamsynth.graph.flow import first_cause
-from streamsynth.realtime.clip_fields import ClipSettings, parse_image_fields, whole_number
-from streamsynth.realtime.fields import INT64_MAX, INT64_MIN, parse_choice
+from streamsynth.realtime.clip_fields import ClipSettings, parse_image_fields, parse_image_format, whole_number
+from streamsynth.realtime.fields import INT64_MAX, INT64_MIN
 from streamsynth.realtime.form_body import read_fields
 from streamsynth.realtime.http_work import video_flow, work_of
 from streamsynth.realtime.keys import DRAINING, LIMITS, METRICS, REQUEST_ID, RUNTIME
@@ -40,7 +40,7 @@ async def create_images(request: web.Request) -> web.Response:
     app[DRAINING].refuse_if_begun()
     fields = await read_fields(request, app[LIMITS])
     settings = parse_image_fields(fields, app[RUNTIME].video_models, app[LIMITS])
-    asked = _Asked(settings, _parse_count(fields, app[LIMITS]), _parse_format(fields))
+    asked = _Asked(settings, _parse_count(fields, app[LIMITS]), parse_image_format(fields))
     logger.info("image request %s: model=%s, n=%d", request[REQUEST_ID], settings.model, asked.count)
     status = "failed"
     try:
@@ -58,12 +58,6 @@ async def create_images(request: web.Request) -> web.Response:
 def _parse_count(fields: Mapping[str, object], limits: Limits) -> int:
     value = fields.get("n")
     return 1 if value in (None, "") else whole_number("n", value, 1, limits.request_images)
-
-
-def _parse_format(fields: Mapping[str, object]) -> StillFormat:
-    if parse_choice("response_format", fields.get("response_format") or None, ("b64_json", "url")) == "url":
-        raise invalid_value("response_format", "url", "b64_json: images are not kept, so they have no address")
-    return StillFormat(parse_choice("output_format", fields.get("output_format") or None, tuple(StillFormat)) or "png")
 
 
 async def _make_all(request: web.Request, asked: _Asked) -> list[bytes]:

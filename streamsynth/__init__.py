@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from streamsynth.api import Speech, SpeechSession, StreamSynth, Utterance
     from streamsynth.blocking import Audio, say
     from streamsynth.errors import ErrorCode, StreamSynthError
+    from streamsynth.generation import GeneratedImage, GeneratedVideo
     from streamsynth.speech import AudioChunk
     from streamsynth.video import VideoChunk
     from streamsynth.video_session import VideoSession
@@ -20,6 +21,8 @@ __all__ = [
     "Audio",
     "AudioChunk",
     "ErrorCode",
+    "GeneratedImage",
+    "GeneratedVideo",
     "Speech",
     "SpeechSession",
     "StreamSynth",
@@ -34,6 +37,8 @@ _HOMES = {
     "Audio": "streamsynth.blocking",
     "AudioChunk": "streamsynth.speech",
     "ErrorCode": "streamsynth.errors",
+    "GeneratedImage": "streamsynth.generation",
+    "GeneratedVideo": "streamsynth.generation",
     "Speech": "streamsynth.api",
     "SpeechSession": "streamsynth.api",
     "StreamSynth": "streamsynth.api",

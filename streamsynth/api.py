@@ -7,79 +7,18 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Corout
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Self, TypeVar
 
-from streamsynth.errors import StreamSynthError
-from streamsynth.session import Chunks, Connection, SpeechSession, Utterance, call_soon
+from streamsynth.doors import Door, LocalDoor, RemoteDoor
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.generation import GeneratedImage, GeneratedVideo, OnProgress, image_format, make_image, make_video
+from streamsynth.session import Chunks, SpeechSession, Utterance, call_soon
 from streamsynth.speech import AudioChunk, Granularity
-from streamsynth.video_session import VideoSession, VideoSource
-
-if TYPE_CHECKING:
-    from streamsynth.config.deployment import Deployment
+from streamsynth.video_session import VideoSession
 
 __all__ = ["Speech", "SpeechSession", "StreamSynth", "Utterance", "VideoSession"]
 
-
-class _Door(Protocol):
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    def connection(self) -> Connection: ...
-
-    def video(self) -> VideoSource: ...
-
-
-class _LocalDoor:
-    """Workers of our own."""
-
-    def __init__(self, deployments: Sequence[Deployment]) -> None:
-        from streamsynth.local import LocalConnection
-        from streamsynth.local_video import LocalVideo
-        from streamsynth.runtime import Runtime
-
-        self._runtime = Runtime(deployments)
-        self._connect = LocalConnection
-        self._open_video = LocalVideo
-
-    async def start(self) -> None:
-        await self._runtime.start()
-
-    async def stop(self) -> None:
-        await self._runtime.stop()
-
-    def connection(self) -> Connection:
-        return self._connect(self._runtime)
-
-    def video(self) -> VideoSource:
-        return self._open_video(self._runtime)
-
-
-class _RemoteDoor:
-    """A server's workers; a socket for each session."""
-
-    def __init__(self, url: str, api_key: str | None) -> None:
-        from streamsynth.remote import RemoteConnection
-        from streamsynth.remote_socket import VIDEO_ROUTE, socket_url
-
-        self._connect = RemoteConnection
-        self._url = socket_url(url)
-        self._video_url = socket_url(url, VIDEO_ROUTE)
-        self._api_key = api_key
-
-    async def start(self) -> None:
-        """Nothing is shared by the sessions."""
-
-    async def stop(self) -> None:
-        """Nothing is shared by the sessions."""
-
-    def connection(self) -> Connection:
-        return self._connect(self._url, self._api_key)
-
-    def video(self) -> VideoSource:
-        from streamsynth.remote_video import RemoteVideo
-
-        return RemoteVideo(self._video_url, self._api_key)
+T = TypeVar("T")
 
 
 class StreamSynth:
@@ -98,7 +37,7 @@ class StreamSynth:
 
         deployments = plan(models, [Path(path) for path in deploy])
         check_threads(deployments, len(os.sched_getaffinity(0)))
-        self._set_up(_LocalDoor(deployments))
+        self._set_up(LocalDoor(deployments))
 
     @classmethod
     def connect(cls, url: str, *, api_key: str | None = None) -> Self:
@@ -110,13 +49,14 @@ class StreamSynth:
         from streamsynth import environment
 
         synth = cls.__new__(cls)
-        synth._set_up(_RemoteDoor(url, api_key or environment.api_key()))
+        synth._set_up(RemoteDoor(url, api_key or environment.api_key()))
         return synth
 
-    def _set_up(self, door: _Door) -> None:
+    def _set_up(self, door: Door) -> None:
         self._door = door
         self._sessions: set[SpeechSession | VideoSession] = set()
         self._endings: set[asyncio.Task[None]] = set()
+        self._generating: set[asyncio.Task[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         """The one it runs in, while it does."""
 
@@ -142,6 +82,10 @@ class StreamSynth:
         try:
             for session in list(self._sessions):
                 await session.close()
+            for task in self._generating:
+                task.cancel()
+            if self._generating:
+                await asyncio.wait(self._generating)
             while self._endings:
                 await asyncio.wait(self._endings)
         finally:
@@ -232,6 +176,86 @@ class StreamSynth:
         session = VideoSession(self._door.video(), fields, self._sessions.discard)
         self._sessions.add(session)
         return session
+
+    async def generate_video(
+        self,
+        prompt: str,
+        *,
+        output: str | Path | None = None,
+        model: str | None = None,
+        size: str | None = None,
+        seconds: float | None = None,
+        num_frames: int | None = None,
+        seed: int | None = None,
+        negative_prompt: str | None = None,
+        steps: int | None = None,
+        guidance: float | None = None,
+        picture: bytes | str | Path | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> GeneratedVideo:
+        """A whole clip, as an mp4 in the file `output`, which appears when it is whole, or in memory without one.
+
+        `size` is "WIDTHxHEIGHT"; `picture` is what the clip begins with, a file's bytes or its path. None takes the
+        model's default. Cancelling it ends the work. Raises StreamSynthError, and OSError for a file.
+        """
+        fields = {
+            "prompt": prompt,
+            "model": model,
+            "size": size,
+            "seconds": seconds,
+            "num_frames": num_frames,
+            "seed": seed,
+            "negative_prompt": negative_prompt,
+            "num_inference_steps": steps,
+            "guidance_scale": guidance,
+        }
+        self._check_running()
+        return await self._generated(make_video(self._door.generator(), picture, fields, output, on_progress))
+
+    async def generate_image(
+        self,
+        prompt: str,
+        *,
+        output: str | Path | None = None,
+        format: str | None = None,  # noqa: A002 - as everywhere here
+        model: str | None = None,
+        size: str | None = None,
+        seed: int | None = None,
+        negative_prompt: str | None = None,
+        steps: int | None = None,
+        guidance: float | None = None,
+        picture: bytes | str | Path | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> GeneratedImage:
+        """A picture, as "png" or "jpeg": what `format` says, or the ending of `output`. Else as `generate_video`."""
+        fields = {
+            "prompt": prompt,
+            "model": model,
+            "size": size,
+            "seed": seed,
+            "negative_prompt": negative_prompt,
+            "num_inference_steps": steps,
+            "guidance_scale": guidance,
+        }
+        self._check_running()
+        path = Path(output) if output is not None else None
+        fields["output_format"] = image_format(path, format)
+        return await self._generated(make_image(self._door.generator(), picture, fields, path, on_progress))
+
+    async def _generated(self, work: Coroutine[Any, Any, T]) -> T:
+        """Leaving the StreamSynth ends it, and so does cancelling the caller."""
+        task = asyncio.create_task(work)
+        self._generating.add(task)
+        task.add_done_callback(self._generating.discard)
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+        if task.cancelled():
+            raise StreamSynthError(ErrorCode.CANCELLED, "the StreamSynth was left before it was finished")
+        return task.result()
 
     def _check_running(self) -> None:
         if self._loop is None:

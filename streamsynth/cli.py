@@ -28,9 +28,7 @@ _COMMANDS: Mapping[str, _Entry] = {
     "serve": _Entry("streamsynth.serve_command:app", "Run the server: HTTP, WebSocket and the page in the browser."),
     "speak": _Entry("streamsynth.speak_command:app", "Speak a text: to the speakers, a file or a pipe."),
     "video": _Entry("streamsynth.video_command:app", "Make a video and steer it: to a file or a pipe."),
-    "generate": _Entry(
-        "streamsynth.generate_command:app", "Make a whole clip or an image: to an mp4, png or jpg file."
-    ),
+    "generate": _Entry("streamsynth.generate_command:app", "Make a whole clip or an image: an mp4, png or jpg file."),
     "models": _Entry("streamsynth.config.models:app", "List the models; `models convert` turns a checkpoint into one."),
     "config": _Entry("streamsynth.config.show:app", "Show what every field of a deployment is, and who set it."),
     "doctor": _Entry("streamsynth.doctor:app", "Try out what StreamSynth needs from this machine."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from http import HTTPStatus
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -39,17 +40,24 @@ def connection_failed(what: str) -> StreamSynthError:
 
 
 def refused_handshake(refusal: InvalidStatus) -> StreamSynthError:
-    """From the HTTP answer to a handshake: the server's own words if it is one of ours, else its status."""
+    """From the HTTP answer to a handshake."""
     response = refusal.response
-    code = _BY_STATUS.get(response.status_code, ErrorCode.CONNECTION_FAILED)
-    retry_after_ms = _retry_after_ms(response.headers.get("Retry-After"))
+    return refused_request(response.status_code, response.headers.get("Retry-After"), response.body or b"")
+
+
+def refused_request(status: int, retry_after: str | None, body: bytes) -> StreamSynthError:
+    """From an HTTP answer: the server's own words if it is one of ours, else its status."""
+    code = _BY_STATUS.get(status, ErrorCode.CONNECTION_FAILED)
     try:
-        error = json.loads(response.body or b"")["error"]
-        said, message = str(error["code"]), str(error["message"])
-    except (ValueError, KeyError, TypeError):
-        message = f"the server refused the connection: HTTP {response.status_code} {response.reason_phrase}"
-        return StreamSynthError(code, message, retry_after_ms=retry_after_ms)
-    return StreamSynthError(known_code(said, code), message, retry_after_ms=retry_after_ms)
+        error = json.loads(body)["error"]
+        code, message, param = known_code(str(error["code"]), code), str(error["message"]), error.get("param")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        message, param = f"the server refused the connection: HTTP {status} {_phrase(status)}".rstrip(), None
+    return StreamSynthError(code, message, param=param, retry_after_ms=_retry_after_ms(retry_after))
+
+
+def _phrase(status: int) -> str:
+    return HTTPStatus(status).phrase if status in {known.value for known in HTTPStatus} else ""
 
 
 def closed_connection(closed: ConnectionClosed) -> StreamSynthError:

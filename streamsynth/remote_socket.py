@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -20,12 +21,21 @@ KEEP_ALIVE_S = 20.0
 
 def socket_url(url: str, route: str = SPEECH_ROUTE) -> str:
     """The route of the server at an http(s) or ws(s) URL; raises INVALID_VALUE."""
+    return _base(url, {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}) + route
+
+
+def http_url(url: str) -> str:
+    """The server at an http(s) or ws(s) URL, to which a route's path is added; raises INVALID_VALUE."""
+    return _base(url, {"http": "http", "https": "https", "ws": "http", "wss": "https"})
+
+
+def _base(url: str, schemes: Mapping[str, str]) -> str:
     parts = urlsplit(url)
-    scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
+    scheme = schemes.get(parts.scheme)
     if scheme is None or not parts.hostname:
         raise invalid_value("url", url, "the address of a server, such as http://127.0.0.1:8000")
     path = parts.path.rstrip("/").removesuffix("/v1")
-    return f"{scheme}://{parts.netloc}{path}{route}"
+    return f"{scheme}://{parts.netloc}{path}"
 
 
 async def connect_socket(url: str, api_key: str | None) -> ClientConnection:

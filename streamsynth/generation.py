@@ -1,0 +1,128 @@
+"""Whole clips and images as a program asks for them: the same over a server and over the models of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from streamsynth.errors import invalid_value
+
+OnProgress: TypeAlias = Callable[[float], None]
+"""Hears from 0 to 1 how far it is."""
+
+IMAGE_FORMATS: Mapping[str, str] = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg"}
+"""File ending -> an image's format."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class GeneratedVideo:
+    """A finished clip: an mp4 in the file `path`, or in memory where no `output` was named. `seed` makes it again."""
+
+    model: str
+    width: int
+    height: int
+    fps: int
+    num_frames: int
+    seed: int
+    path: Path | None = None
+    data: bytes | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self.num_frames / self.fps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class GeneratedImage:
+    """A finished picture as a file's bytes, which were also written to `path` where an `output` was named."""
+
+    data: bytes
+    format: str
+    width: int
+    height: int
+    seed: int
+    path: Path | None = None
+
+
+class Generator(Protocol):
+    """Where clips and images come from. `fields` are those of `/v1/videos` and `/v1/images/generations`."""
+
+    async def video(self, fields: Mapping[str, Any], path: Path, on_progress: OnProgress) -> GeneratedVideo:
+        """Write the clip to `path`, which appears when it is whole. Cancelled, it leaves nothing."""
+
+    async def image(self, fields: Mapping[str, Any], on_progress: OnProgress) -> GeneratedImage: ...
+
+
+def unfinished(path: Path) -> Path:
+    """Where a file is written until it is whole: beside its place."""
+    return path.with_name(f".{path.name}.part")
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """The file appears when it is whole. Blocks; raises OSError."""
+    part = unfinished(path)
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def fields_of(picture: bytes | str | Path | None, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that were given. Blocks where the picture is a file: raises OSError."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    if picture is not None:
+        data = picture if isinstance(picture, bytes) else Path(picture).read_bytes()
+        given["input_reference"] = b64encode(data).decode()
+    return given
+
+
+def image_format(output: Path | None, format: str | None) -> str:  # noqa: A002 - the word for it
+    """What was asked for, by name or by the file's ending; png where nobody says."""
+    if format is not None:
+        return format
+    if output is None:
+        return "png"
+    if output.suffix.lower() not in IMAGE_FORMATS:
+        raise invalid_value("output", str(output), "a file that ends in " + ", ".join(IMAGE_FORMATS))
+    return IMAGE_FORMATS[output.suffix.lower()]
+
+
+async def make_video(
+    generator: Generator,
+    picture: bytes | str | Path | None,
+    fields: dict[str, Any],
+    output: str | Path | None,
+    on_progress: OnProgress | None,
+) -> GeneratedVideo:
+    """What `StreamSynth.generate_video` does once it is running."""
+    given = await asyncio.to_thread(fields_of, picture, fields)
+    if output is not None:
+        return await generator.video(given, Path(output), on_progress or _unheard)
+    with tempfile.TemporaryDirectory(prefix="streamsynth-") as folder:
+        path = Path(folder) / "clip.mp4"
+        made = await generator.video(given, path, on_progress or _unheard)
+        return replace(made, path=None, data=await asyncio.to_thread(path.read_bytes))
+
+
+async def make_image(
+    generator: Generator,
+    picture: bytes | str | Path | None,
+    fields: dict[str, Any],
+    path: Path | None,
+    on_progress: OnProgress | None,
+) -> GeneratedImage:
+    """What `StreamSynth.generate_image` does once it is running."""
+    made = await generator.image(await asyncio.to_thread(fields_of, picture, fields), on_progress or _unheard)
+    if path is not None:
+        await asyncio.to_thread(write_whole, path, made.data)
+    return replace(made, path=path)
+
+
+def _unheard(_: float) -> None:
+    """Nobody asked."""
