@@ -15,6 +15,7 @@ from streamsynth.generation import IMAGE_FORMATS
 app = typer.Typer(add_completion=False)
 
 _VIDEO_ENDING = ".mp4"
+_ENDINGS = (_VIDEO_ENDING, *IMAGE_FORMATS)
 
 
 @app.command()
@@ -38,10 +39,8 @@ def generate(
     The file appears when it is whole. How far it is is said on standard error. Ctrl-C ends the work.
     """
     ending = output.suffix.lower()
-    if ending not in (_VIDEO_ENDING, *IMAGE_FORMATS):
-        raise invalid_value(
-            "--output", str(output), "a file that ends in " + ", ".join((_VIDEO_ENDING, *IMAGE_FORMATS))
-        )
+    if ending not in _ENDINGS:
+        raise invalid_value("--output", str(output), "a file that ends in " + ", ".join(_ENDINGS))
     if not output.parent.is_dir():
         raise invalid_value("--output", str(output), "in a folder that is there")
     asked: dict[str, Any] = {
@@ -64,8 +63,7 @@ def generate(
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except OSError as error:
-        message = f"{error.filename or output}: {error.strerror}"
-        raise StreamSynthError(ErrorCode.INVALID_VALUE, message, param="output") from None
+        raise StreamSynthError(ErrorCode.INVALID_VALUE, f"{error.filename or output}: {error.strerror}") from None
 
 
 async def _run(prompt: str, asked: dict[str, Any], *, video: bool, url: str | None) -> None:
