@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_pipelines.clips import HEIGHT, STEPS, WIDTH, Made, make, options, request, save, step
+from small_pipelines.clips import HEIGHT, STEPS, WIDTH, Made, Pictures, make, options, request, save, step
 from torch import Tensor
 
 import streamsynth.engine.diffusion.engine as engine_module
@@ -38,14 +38,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=[1, 2])
 def engine(folder: Path, request: pytest.FixtureRequest) -> Iterator[ClipEngine]:
     """With room for one clip, and for two."""
+    before = set(threading.enumerate())
     made = load_clips(**options(folder, max_requests=request.param))
     yield made
     made.close()
-    assert not [thread for thread in threading.enumerate() if thread.name in ("pipeline", "pictures")]
+    assert set(threading.enumerate()) <= before
 
 
 def wan(prompt: str = "a red fox", seed: int = 7, **changed: object) -> VideoRequest:
     return request("wan", prompt, seed, **changed)
+
+
+def assert_same(made: Pictures, expected: Pictures) -> None:
+    """But for rounding, where passes are shared."""
+    assert np.abs(made.astype(int) - expected.astype(int)).max() <= 1
 
 
 def test_clips_that_are_made_at_once_are_those_that_are_made_alone(engine: ClipEngine) -> None:
@@ -53,7 +59,7 @@ def test_clips_that_are_made_at_once_are_those_that_are_made_alone(engine: ClipE
     together = make(engine, *asked)
     for made, each in zip(together, asked, strict=True):
         assert made.error is None
-        np.testing.assert_array_equal(made.pictures, make(engine, each)[0].pictures)
+        assert_same(made.pictures, make(engine, each)[0].pictures)
         assert made.progress == [Progress(number, each.steps or 0) for number in range(1, (each.steps or 0) + 1)]
 
 
@@ -86,7 +92,7 @@ def test_a_clip_that_is_aborted_takes_no_further_step_and_makes_room(engine: Cli
         if isinstance(clip, PipelineClip):
             clip.lane.rest()
             assert (clip.step, clip.lane.ended) == (at, True)
-        np.testing.assert_array_equal(made.pictures, expected.pictures)
+        assert_same(made.pictures, expected.pictures)
     assert engine.counters()["live"] == 0
 
 

@@ -47,4 +47,6 @@ class ClipModel(Protocol):
     def advance(self, clips: Sequence[Clip]) -> None:
         """Bring each a step further, those whose shapes agree together. What fails is that clip's `error`."""
 
+    def counters(self) -> dict[str, int]: ...
+
     def close(self) -> None: ...

@@ -97,10 +97,11 @@ class ClipEngine:
 
     def turn_at(self, stream: ClipStream) -> float | None:
         """When a waiting request can begin: now, soon, or None while that depends on others' ends."""
-        if not self._waiting or self._waiting[0] is not stream:
-            return None
-        if self._has_room():
+        place = self._waiting.index(stream)
+        if place < self._model.room and self._copies() < MAX_COPIES:
             return 0.0
+        if place:
+            return None
         held = sum(each.making for each in self._streams)
         leaving = held < self._model.capacity or self._copies() >= MAX_COPIES
         return time.monotonic() + LOOK_AGAIN_S if leaving else None
@@ -138,6 +139,7 @@ class ClipEngine:
             "steps": self._steps,
             "envelope_pixels": self._envelope.volume,
             **self._measured,
+            **self._model.counters(),
         }
 
     def close(self) -> None:
@@ -149,13 +151,10 @@ class ClipEngine:
     def _copies(self) -> int:
         return sum(stream.copy is not None and not stream.copy.done for stream in self._streams)
 
-    def _has_room(self) -> bool:
-        return self._model.room > 0 and self._copies() < MAX_COPIES
-
     def _begin(self, asked: Sequence[ClipStream]) -> int:
         """In order of arrival. Returns how many."""
         began = 0
-        while self._waiting and self._waiting[0] in asked and self._has_room():
+        while self._waiting and self._waiting[0] in asked and self._model.room and self._copies() < MAX_COPIES:
             stream = self._waiting.popleft()
             stream.clip = self._model.begin(stream.request)
             began += 1

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from PIL import Image
+from torch import Tensor
 
 from streamsynth.engine.diffusion.clip import ClipModel
 from streamsynth.engine.diffusion.engine import ClipEngine
@@ -26,14 +27,23 @@ def rehearsed_engine(model: ClipModel) -> ClipEngine:
     """An engine for what could be made: the model's largest clip, as many at once as it has room for, or the largest
     below it that fits. Raises START_FAILED if none does, and what the model raises."""
     _reset_peak(model.device)
+    try:
+        envelope = _largest_that_fits(model)
+    except BaseException:
+        model.close()
+        raise
+    return ClipEngine(model, envelope, _measured(model.device))
+
+
+def _largest_that_fits(model: ClipModel) -> Envelope:
     for envelope in _candidates(model.traits):
         try:
-            _make(model, envelope)
+            make_clips(model, model.capacity * [clip_request(model.traits, envelope.size, envelope.frames)])
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             logger.warning("%d frames of %s do not fit the device", envelope.frames, envelope.size)
-            continue
-        return ClipEngine(model, envelope, _measured(model.device))
+        else:
+            return envelope
     message = f"no clip of {', '.join(str(size) for size in model.traits.sizes)} fits the device"
     raise StreamSynthError(ErrorCode.START_FAILED, message)
 
@@ -50,24 +60,24 @@ def _candidates(traits: VideoTraits) -> Iterator[Envelope]:
             frames = (frames - 1) // 2 // traits.frame_step * traits.frame_step + 1
 
 
-def _make(model: ClipModel, envelope: Envelope) -> None:
-    size = envelope.size
-    request = VideoRequest(
-        prompt=PROMPT,
-        width=size.width,
-        height=size.height,
-        num_frames=envelope.frames,
-        seed=0,
-        steps=STEPS,
-        picture=_grey(size) if model.traits.picture is PictureUse.REQUIRED else None,
+def clip_request(traits: VideoTraits, size: Size, frames: int) -> VideoRequest:
+    """A clip of a few steps."""
+    picture = _grey(size) if traits.picture is PictureUse.REQUIRED else None
+    return VideoRequest(
+        prompt=PROMPT, width=size.width, height=size.height, num_frames=frames, seed=0, steps=STEPS, picture=picture
     )
-    clips = [model.begin(request) for _ in range(model.capacity)]
+
+
+def make_clips(model: ClipModel, requests: Sequence[VideoRequest]) -> list[Tensor]:
+    """The pictures of these, made at once; raises what one of them raised."""
+    clips = [model.begin(request) for request in requests]
     try:
         while any(clip.pictures is None for clip in clips):
             model.advance([clip for clip in clips if clip.pictures is None])
             for clip in clips:
                 if clip.error is not None:
                     raise clip.error
+        return [clip.pictures for clip in clips if clip.pictures is not None]
     finally:
         for clip in clips:
             clip.close()

@@ -1,6 +1,7 @@
 """A call in a thread of its own that stops at each step until it is told to go on.
 
-A pipeline's call is one long function. Here it is a sequence of steps: the step loop lets it go on, and waits.
+A pipeline's call is one long function. Here it is a sequence of steps: the step loop lets it go on, and waits. Between
+its steps it may ask the step loop for something that is done for several at once.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from streamsynth.engine.stream import Interrupted
 
@@ -18,6 +19,7 @@ T = TypeVar("T")
 class _State(Enum):
     RESTING = auto()
     RUNNING = auto()
+    ASKING = auto()
     ENDED = auto()
 
 
@@ -27,6 +29,8 @@ class Lane(Generic[T]):
     def __init__(self, body: Callable[[], T]) -> None:
         self.result: T | None = None
         self.error: Exception | None = None
+        self._question: Any = None
+        self._answer: Any = None
         self._body: Callable[[], T] | None = body
         self._changed = threading.Condition()
         self._state = _State.RESTING
@@ -37,8 +41,21 @@ class Lane(Generic[T]):
     def ended(self) -> bool:
         return self._state is _State.ENDED
 
+    @property
+    def question(self) -> Any:
+        """What it asks for; None unless it does."""
+        return self._question if self._state is _State.ASKING else None
+
+    def answer(self, answer: Any) -> None:
+        """To its question; an exception is raised there. Lets it run to its next question, pause or end."""
+        with self._changed:
+            if self._state is _State.ASKING:
+                self._answer, self._question = answer, None
+                self._state = _State.RUNNING
+                self._changed.notify_all()
+
     def go_on(self) -> None:
-        """Run to the next pause, or the end; does not wait for it. Nothing happens if it runs or has ended."""
+        """Run to the next question, pause or end; does not wait for it. Nothing happens unless it is at a pause."""
         with self._changed:
             if self._state is not _State.RESTING:
                 return
@@ -49,17 +66,18 @@ class Lane(Generic[T]):
             self._changed.notify_all()
 
     def rest(self) -> None:
-        """Return when it has come to a pause or to its end."""
+        """Return when it has come to a question, a pause or its end."""
         with self._changed:
             self._changed.wait_for(lambda: self._state is not _State.RUNNING)
 
     def abandon(self) -> None:
-        """End it at its next pause, or at once if it is at one. Does not wait; idempotent."""
+        """End it at its next pause or question, or at once if it is at one. Does not wait; idempotent."""
         with self._changed:
             self._abandoned = True
             if self._thread is None:
                 self._state = _State.ENDED
                 self._body = None
+        self.answer(Interrupted())
         self.go_on()
 
     def join(self) -> None:
@@ -76,6 +94,21 @@ class Lane(Generic[T]):
                 self._changed.wait_for(lambda: self._state is _State.RUNNING)
             if self._abandoned:
                 raise Interrupted
+
+    def ask(self, question: Any) -> Any:
+        """Called by the body: wait for an answer. Raises the exception that is given for one, and Interrupted if nobody
+        wants the rest."""
+        with self._changed:
+            if self._abandoned:
+                raise Interrupted
+            self._question = question
+            self._state = _State.ASKING
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._state is _State.RUNNING)
+            answer, self._answer = self._answer, None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def _run(self) -> None:
         body, self._body = self._body, None
@@ -94,9 +127,19 @@ class Lane(Generic[T]):
             self._changed.notify_all()
 
 
-def advance(lanes: Sequence[Lane[T]]) -> None:
-    """Let each come to its next pause or end, together; returns when all have."""
+def advance(lanes: Sequence[Lane[T]], respond: Callable[[Sequence[Any]], Sequence[Any]]) -> None:
+    """Let each come to its next pause or end; returns when all have. One runs at a time: they share models that keep
+    state while they are called.
+
+    `respond` answers questions, all that are open when no lane runs: one answer each, or an exception for it.
+    """
     for lane in lanes:
         lane.go_on()
-    for lane in lanes:
         lane.rest()
+    while True:
+        asking = [lane for lane in lanes if lane.question is not None]
+        if not asking:
+            return
+        for lane, answer in zip(asking, respond([lane.question for lane in asking]), strict=True):
+            lane.answer(answer)
+            lane.rest()

@@ -16,6 +16,7 @@ from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.models.diffusers.abilities import Bounds
 from streamsynth.models.diffusers.model import PipelineModel
 from streamsynth.models.diffusers.placing import Placement, place
+from streamsynth.models.diffusers.proving import prove_together
 from streamsynth.video import Size
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -54,7 +55,9 @@ def load_clips(
     pipeline = load_pipeline(Path(folder), dtype=getattr(torch, dtype))
     place(pipeline, placement, torch.device(device))
     model = PipelineModel(pipeline, bounds, device=torch.device(device), capacity=max_requests)
-    return rehearsed_engine(model)
+    engine = rehearsed_engine(model)
+    prove_together(model)
+    return engine
 
 
 def load_pipeline(folder: Path, *, dtype: torch.dtype) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
@@ -13,6 +14,8 @@ from streamsynth.engine.diffusion.launching import LaunchAhead
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.models.diffusers.abilities import Bounds, CallShape, read_call, read_traits
 from streamsynth.models.diffusers.call import arguments, pictures, read_picture
+from streamsynth.models.diffusers.denoisers import SharedDenoisers
+from streamsynth.models.diffusers.joining import Call
 from streamsynth.models.diffusers.lane import Lane, advance
 from streamsynth.models.diffusers.stepping import with_steps
 from streamsynth.video import VideoRequest
@@ -21,7 +24,14 @@ from streamsynth.video import VideoRequest
 class PipelineClip:
     """One request, being made by the pipeline's own call in a lane."""
 
-    def __init__(self, pipeline: Any, call: CallShape, request: VideoRequest, device: torch.device) -> None:
+    def __init__(
+        self,
+        pipeline: Any,
+        call: CallShape,
+        request: VideoRequest,
+        device: torch.device,
+        denoisers: SharedDenoisers | None,
+    ) -> None:
         self.request = request
         self.step = 0
         self.steps = request.steps or call.default("num_inference_steps") or 1
@@ -29,6 +39,7 @@ class PipelineClip:
         self.error: Exception | None = None
         self.lane: Lane[Tensor] = Lane(lambda: self._make(pipeline, call, request))
         self._launches = LaunchAhead(device)
+        self._denoisers = denoisers
 
     def settle(self) -> None:
         """Take what the lane has come to."""
@@ -42,7 +53,8 @@ class PipelineClip:
     def _make(self, pipeline: Any, call: CallShape, request: VideoRequest) -> Tensor:
         stepped = with_steps(pipeline, self._stepped)
         try:
-            return pictures(stepped(**arguments(request, call)))
+            with nullcontext() if self._denoisers is None else self._denoisers.within(self.lane):
+                return pictures(stepped(**arguments(request, call)))
         except ValueError as error:
             if self.step:
                 raise
@@ -56,7 +68,8 @@ class PipelineClip:
 
 
 class PipelineModel:
-    """Up to `capacity` calls of one pipeline at once, each with a scheduler of its own; the models are shared."""
+    """Up to `capacity` calls of one pipeline at once, each with a scheduler of its own; the models are shared, and with
+    them the passes of `denoisers` (None where there is one call at a time)."""
 
     def __init__(self, pipeline: Any, bounds: Bounds, *, device: torch.device, capacity: int) -> None:
         self.device = device
@@ -64,6 +77,7 @@ class PipelineModel:
         self._pipeline = pipeline
         self._call = read_call(pipeline)
         self.traits = read_traits(pipeline, self._call, bounds)
+        self.denoisers = SharedDenoisers(pipeline) if capacity > 1 else None
         self._under_way: list[PipelineClip] = []
 
     @property
@@ -79,17 +93,26 @@ class PipelineModel:
                 self._check_length(name, text)
 
     def begin(self, request: VideoRequest) -> PipelineClip:
-        clip = PipelineClip(self._pipeline, self._call, request, self.device)
+        clip = PipelineClip(self._pipeline, self._call, request, self.device, self.denoisers)
         self._under_way.append(clip)
         return clip
 
     def advance(self, clips: Sequence[Clip]) -> None:
         mine = [cast(PipelineClip, clip) for clip in clips]
-        advance([clip.lane for clip in mine])
+        advance([clip.lane for clip in mine], self._respond)
         for clip in mine:
             clip.settle()
             if isinstance(clip.error, torch.OutOfMemoryError):
                 torch.cuda.empty_cache()
+
+    def counters(self) -> dict[str, int]:
+        if self.denoisers is None:
+            return {}
+        return {"passes": self.denoisers.passes, "joined_passes": self.denoisers.joined}
+
+    def _respond(self, calls: Sequence[Call]) -> Sequence[Any]:
+        assert self.denoisers is not None
+        return self.denoisers.respond(calls)
 
     def close(self) -> None:
         """Return when every call has ended; those under way end at their next step."""

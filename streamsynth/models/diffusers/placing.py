@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +51,6 @@ def place(pipeline: Any, placement: Placement, device: torch.device) -> list[Off
         if placement.offload and (name in DENOISERS or name.startswith("text_encoder")) and _has_blocks(module):
             resident = placement.resident_blocks if name in DENOISERS else 0
             offloaded.append(offload_blocks(module, OffloadOptions(resident_blocks=resident), device))
-            module.forward = _one_at_a_time(module.forward)
         else:
             module.to(device)
     return offloaded
@@ -65,15 +62,3 @@ def _has_blocks(module: nn.Module) -> bool:
     except StreamSynthError:
         return False
     return True
-
-
-def _one_at_a_time(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Blocks come in the order of one pass: that of another request begins behind it."""
-    lock = threading.Lock()
-
-    @functools.wraps(forward)
-    def alone(*args: Any, **kwargs: Any) -> Any:
-        with lock:
-            return forward(*args, **kwargs)
-
-    return alone
