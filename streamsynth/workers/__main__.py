@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 
-from streamsynth.workers.loop import run_worker
+from streamsynth.workers.run import run_worker
 
 _PR_SET_PDEATHSIG = 1
 _GIL_SWITCH_S = 0.001

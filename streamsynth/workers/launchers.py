@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from streamsynth.environment import child_environment
-from streamsynth.workers.loop import run_worker
+from streamsynth.workers.run import run_worker
 from streamsynth.workers.shared import create_memory
 
 

@@ -1,23 +1,11 @@
-"""The worker: one thread steps, one reads commands, one sends what is finished.
-
-The same code runs in a process of its own and, for tests, in a thread.
-"""
+"""The worker's step loop: which request goes next, what it made, and how it ends."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import logging
-import os
-import queue
-import socket
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias, cast
 
-import msgspec
 import numpy as np
 
 from streamsynth.engine.cost import MediaCost
@@ -38,129 +26,20 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.chunk import Chunk, Unit
 from streamsynth.interactions.messages import Notice, Refused
 from streamsynth.workers import wire
+from streamsynth.workers.command_reader import CommandReader
+from streamsynth.workers.output_sender import OutputSender
 from streamsynth.workers.shared import MemoryWriter
-
-logger = logging.getLogger(__name__)
-
-MAX_UNSENT_OUTPUTS = 64
-"""The step loop waits when this many finished outputs have not left the worker yet."""
 
 LIKELY_SHARED = 0.75
 """Of the work for one request, what several in a batch are taken to share until several have been seen: a step reads
 all weights for however many. A lower guess would keep the second out for ever where one takes half of the machine."""
-
-_RECEIVE_BYTES = 1 << 18
-
-
-class _CommandReader(threading.Thread):
-    """Reads the socket. A cancel reaches the stream in flight at once; everything else waits for the step boundary."""
-
-    def __init__(self, connection: socket.socket, memory: MemoryWriter, on_end: Callable[[], None]) -> None:
-        super().__init__(name="commands", daemon=True)
-        self.arrived = threading.Condition()
-        self.commands: deque[wire.ToWorker] = deque()
-        self.stepping: Entry[wire.Address] | None = None
-        self.cancelling: set[wire.Address] = set()
-        self._connection = connection
-        self._memory = memory
-        self._on_end = on_end
-
-    def run(self) -> None:
-        splitter = wire.FrameSplitter()
-        try:
-            while data := self._connection.recv(_RECEIVE_BYTES):
-                for body in splitter.feed(data):
-                    self._take(wire.decode_to_worker(body))
-        except OSError:
-            pass  # The server is gone; the end below says so.
-        self._memory.close()
-        self._on_end()
-        with self.arrived:
-            self.commands.append(wire.Stop())
-            self.arrived.notify()
-
-    def _take(self, command: wire.ToWorker) -> None:
-        if isinstance(command, wire.Release):
-            self._memory.release(command.offsets)
-            return
-        if isinstance(command, wire.Cancel):
-            self.cancelling.add(command.address)
-        with self.arrived:
-            self.commands.append(command)
-            self.arrived.notify()
-        if isinstance(command, wire.Cancel):
-            stepping = self.stepping
-            if stepping is not None and stepping.key == command.address:
-                stepping.cancelled = True
-                stepping.stream.interrupt()
-
-    def wait(self, timeout_s: float) -> None:
-        """Return when a command is waiting, or after the time."""
-        with self.arrived:
-            if not self.commands:
-                self.arrived.wait(timeout_s)
-
-
-class _OutputSender(threading.Thread):
-    """Sends messages in the order they were made: small ones at once, while nothing is in their way, from the step
-    loop's own thread; what must be copied into shared memory, or would block, from this one."""
-
-    def __init__(self, connection: socket.socket, memory: MemoryWriter) -> None:
-        super().__init__(name="outputs", daemon=True)
-        self._queue: queue.Queue[tuple[wire.ToServer, Emission] | bytes | None] = queue.Queue(MAX_UNSENT_OUTPUTS)
-        # Each is written by one thread alone; equal, they say that this thread has nothing to do.
-        self._queued = 0
-        self._sent = 0
-        self._connection = connection
-        self._memory = memory
-
-    def put(self, message: wire.ToServer, emission: Emission | None = None) -> None:
-        """Send a message; `emission` supplies the media of an Output. Blocks while MAX_UNSENT_OUTPUTS are unsent."""
-        if emission is not None and emission.media.nbytes > wire.INLINE_BYTES:
-            self._enqueue((message, emission))
-            return
-        frame = self._frame(message, emission)
-        sent = self._try_to_send(frame) if self._queued == self._sent else 0
-        if sent < len(frame):
-            self._enqueue(frame[sent:])
-
-    def _try_to_send(self, frame: bytes) -> int:
-        try:
-            return self._connection.send(frame, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return 0
-        except OSError:
-            return len(frame)  # The server is gone: the reader ends the worker.
-
-    def _enqueue(self, item: tuple[wire.ToServer, Emission] | bytes) -> None:
-        self._queued += 1
-        self._queue.put(item)
-
-    def _frame(self, message: wire.ToServer, emission: Emission | None) -> bytes:
-        if emission is not None:
-            message = msgspec.structs.replace(message, array=self._memory.store(emission.media))
-        return wire.encode(message)
-
-    def run(self) -> None:
-        try:
-            while (item := self._queue.get()) is not None:
-                self._connection.sendall(item if isinstance(item, bytes) else self._frame(*item))
-                self._sent += 1
-        except OSError:
-            while self._queue.get() is not None:
-                pass  # The server is gone: let the step loop go on until the reader ends it.
-
-    def finish(self) -> None:
-        """Send what is queued, then end the thread."""
-        self._queue.put(None)
-        self.join()
 
 
 class StepLoop:
     """Runs an engine until it is told to stop. Everything here happens on the caller's thread."""
 
     def __init__(
-        self, engine: Engine, start: wire.Start, memory: MemoryWriter, reader: _CommandReader, sender: _OutputSender
+        self, engine: Engine, start: wire.Start, memory: MemoryWriter, reader: CommandReader, sender: OutputSender
     ) -> None:
         self._engine = engine
         self._batch_engine = engine if isinstance(engine, BatchEngine) else None
@@ -388,67 +267,3 @@ def _chunk(fed: wire.Feed) -> Chunk:
 
 
 _NO_ARRAY = wire.Array("<f4", (0,), inline=b"")
-
-
-def run_worker(connection: socket.socket, descriptor: int, *, on_server_gone: Callable[[], None]) -> None:
-    """Serve one stage over `connection` until Stop or until the server is gone.
-
-    `on_server_gone` is called from the reading thread, and may end the process at once: a step can take long.
-    `descriptor` is the shared memory to fill. Owns and closes both.
-    """
-    first = _first_command(connection)
-    if first is None:
-        return
-    memory = MemoryWriter(descriptor, first.memory_bytes)
-    os.close(descriptor)
-    reader = _CommandReader(connection, memory, on_server_gone)
-    sender = _OutputSender(connection, memory)
-    sender.start()
-    began = time.monotonic()
-    try:
-        engine = _load_engine(first)
-    except Exception as error:
-        logger.error("stage %s did not load", first.stage, exc_info=error)
-        message = f"stage {first.stage} did not load: {type(error).__name__}: {error}"[:500]
-        sender.put(wire.StartFailed(StreamSynthError(ErrorCode.START_FAILED, message).to_wire()))
-        sender.finish()
-        connection.close()
-        return
-    reader.start()
-    traits = msgspec.to_builtins(engine.traits) if isinstance(engine, WholeClips) else None
-    sender.put(wire.Ready(time.monotonic() - began, traits))
-    loop = StepLoop(engine, first, memory, reader, sender)
-    try:
-        loop.run()
-    finally:
-        engine.close()
-        sender.finish()
-        # A close alone would wait for the reading thread to let go of the socket.
-        with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
-        connection.close()
-
-
-def _first_command(connection: socket.socket) -> wire.Start | None:
-    """The Start frame, read byte-exact so that nothing behind it is taken; None if the server is gone already."""
-    splitter = wire.FrameSplitter()
-    wanted = 4
-    header = b""
-    while len(header) < wanted:
-        data = connection.recv(wanted - len(header))
-        if not data:
-            return None
-        header += data
-        if len(header) == 4:
-            wanted += int.from_bytes(header, "little")
-    (body,) = splitter.feed(header)
-    command = wire.decode_to_worker(body)
-    if not isinstance(command, wire.Start):
-        raise ValueError(f"the first frame to a worker is Start, not {type(command).__name__}")
-    return command
-
-
-def _load_engine(start: wire.Start) -> Engine:
-    module, _, name = start.engine.partition(":")
-    engine: Engine = getattr(importlib.import_module(module), name)(**start.options)
-    return engine

@@ -1,0 +1,90 @@
+"""The worker: one thread steps, one reads commands, one sends what is finished.
+
+The same code runs in a process of its own and, for tests, in a thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from streamsynth.engine.stream import Engine, WholeClips
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.workers import wire
+from streamsynth.workers.command_reader import CommandReader
+from streamsynth.workers.loop import StepLoop
+from streamsynth.workers.output_sender import OutputSender
+from streamsynth.workers.shared import MemoryWriter
+
+logger = logging.getLogger(__name__)
+
+
+def run_worker(connection: socket.socket, descriptor: int, *, on_server_gone: Callable[[], None]) -> None:
+    """Serve one stage over `connection` until Stop or until the server is gone.
+
+    `on_server_gone` is called from the reading thread, and may end the process at once: a step can take long.
+    `descriptor` is the shared memory to fill. Owns and closes both.
+    """
+    first = _first_command(connection)
+    if first is None:
+        return
+    memory = MemoryWriter(descriptor, first.memory_bytes)
+    os.close(descriptor)
+    reader = CommandReader(connection, memory, on_server_gone)
+    sender = OutputSender(connection, memory)
+    sender.start()
+    began = time.monotonic()
+    try:
+        engine = _load_engine(first)
+    except Exception as error:
+        logger.error("stage %s did not load", first.stage, exc_info=error)
+        message = f"stage {first.stage} did not load: {type(error).__name__}: {error}"[:500]
+        sender.put(wire.StartFailed(StreamSynthError(ErrorCode.START_FAILED, message).to_wire()))
+        sender.finish()
+        connection.close()
+        return
+    reader.start()
+    traits = msgspec.to_builtins(engine.traits) if isinstance(engine, WholeClips) else None
+    sender.put(wire.Ready(time.monotonic() - began, traits))
+    loop = StepLoop(engine, first, memory, reader, sender)
+    try:
+        loop.run()
+    finally:
+        engine.close()
+        sender.finish()
+        # A close alone would wait for the reading thread to let go of the socket.
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        connection.close()
+
+
+def _first_command(connection: socket.socket) -> wire.Start | None:
+    """The Start frame, read byte-exact so that nothing behind it is taken; None if the server is gone already."""
+    splitter = wire.FrameSplitter()
+    wanted = 4
+    header = b""
+    while len(header) < wanted:
+        data = connection.recv(wanted - len(header))
+        if not data:
+            return None
+        header += data
+        if len(header) == 4:
+            wanted += int.from_bytes(header, "little")
+    (body,) = splitter.feed(header)
+    command = wire.decode_to_worker(body)
+    if not isinstance(command, wire.Start):
+        raise ValueError(f"the first frame to a worker is Start, not {type(command).__name__}")
+    return command
+
+
+def _load_engine(start: wire.Start) -> Engine:
+    module, _, name = start.engine.partition(":")
+    engine: Engine = getattr(importlib.import_module(module), name)(**start.options)
+    return engine
