@@ -19,7 +19,7 @@ class StageKind(StrEnum):
     AUTOREGRESSIVE = "autoregressive"
     GENERATION = "generation"
     DIFFUSION = "diffusion"
-    """Denoising, chunk by chunk: pictures that interactions steer while they are made."""
+    """Denoising: chunk by chunk, pictures that interactions steer while they are made; or step by step, whole clips."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

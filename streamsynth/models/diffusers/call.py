@@ -68,4 +68,4 @@ def pictures(result: tuple[Any, ...]) -> Tensor:
         made = torch.stack([torch.as_tensor(each) for each in made])
     if made.dim() == 5:
         made = made[0]
-    return made.float().mul(255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()  # type: ignore[no-any-return]
+    return made.float().mul(255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
