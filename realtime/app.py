@@ -146,6 +146,9 @@ def _watch(metrics: Metrics, admission: Admission, runtime: Runtime) -> None:
     )
     for name, description, read in _STAGE_COUNTERS:
         metrics.watch_counter(name, description, partial(total, read))
+    metrics.watch_engines(
+        lambda: [(name, stage.beat.counters) for name, stage in runtime.statistics().stages.items() if stage.beat]
+    )
 
 
 def _watch_jobs(metrics: Metrics, jobs: VideoJobs) -> None:

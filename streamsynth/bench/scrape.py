@@ -37,10 +37,12 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All series at one moment, summed over their labels; names without the prefix."""
+    """All series at one moment, summed over their labels; names without the prefix. `engine` is what engines count
+    themselves, summed over stages."""
 
     values: Mapping[str, float]
     histograms: Mapping[str, Histogram]
+    engine: Mapping[str, float]
 
     def lag_p99_s(self, before: Look) -> float:
         """An upper bound of the event loop's lag between two looks."""
@@ -61,16 +63,20 @@ async def look(at: Target) -> Look:
 def parse(text: str) -> Look:
     values: dict[str, float] = {}
     cumulative: dict[str, dict[float, float]] = {}
+    engine: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             name = sample.name.removeprefix("streamsynth_")
-            if name.endswith("_bucket"):
+            if name == "engine":
+                counter = sample.labels["counter"]
+                engine[counter] = engine.get(counter, 0.0) + sample.value
+            elif name.endswith("_bucket"):
                 buckets = cumulative.setdefault(name.removesuffix("_bucket"), {})
                 bound = float(sample.labels["le"])
                 buckets[bound] = buckets.get(bound, 0.0) + sample.value
             else:
                 values[name] = values.get(name, 0.0) + sample.value
-    return Look(values, {name: _apart(buckets) for name, buckets in cumulative.items()})
+    return Look(values, {name: _apart(buckets) for name, buckets in cumulative.items()}, engine)
 
 
 def _apart(cumulative: Mapping[float, float]) -> Histogram:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from websockets.asyncio.client import ClientConnection
 
 from streamsynth.bench.report import Panel, Report, Row, Value
-from streamsynth.bench.scrape import look
+from streamsynth.bench.rollout_counters import PagesUsed, idle_look, pages_held, stage_split_ms
 from streamsynth.bench.statistics import quantile
 from streamsynth.bench.target import Target
 from streamsynth.bench.watcher import Watcher
@@ -61,9 +61,11 @@ async def bench_video(at: Target, load: VideoLoad) -> Report:
 
 
 async def _row(at: Target, load: VideoLoad, viewers: int, kv: str, cold: _Seen) -> Row:
-    before = await look(at)
-    seen = await asyncio.gather(*(_watch(at, load, kv, number) for number in range(viewers)))
-    after = await look(at)
+    before = await idle_look(at)
+    used = PagesUsed(at)
+    async with used.watched():
+        seen = await asyncio.gather(*(_watch(at, load, kv, number) for number in range(viewers)))
+    after = await idle_look(at)
     watchers = [one.watcher for one in seen if one.error is None]
     steers = [steer for watcher in watchers for steer in watcher.steers.values() if not steer.superseded]
     between = [value / 1e6 for watcher in watchers for value in watcher.between_ns()]
@@ -93,6 +95,9 @@ async def _row(at: Target, load: VideoLoad, viewers: int, kv: str, cold: _Seen) 
         "to applied p95 ms": quantile(applied, 0.95),
         "to delivered p95 ms": quantile(delivered, 0.95),
         "frames": sum(watcher.frames for watcher in watchers),
+        **stage_split_ms(before, after),
+        "pages used": used.most,
+        "pages leaked": pages_held(after),
         "loop lag p99 <= ms": after.lag_p99_s(before) * 1000,
         "errors": "; ".join(sorted({one.error for one in seen if one.error is not None})) or None,
     }

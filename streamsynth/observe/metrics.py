@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from prometheus_client import (
@@ -14,7 +14,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from streamsynth.errors import ErrorCode
@@ -105,6 +105,10 @@ class Metrics:
         """A counter that somebody else keeps, read whenever somebody asks."""
         self.registry.register(_Watched(f"streamsynth_{name}", description, read))
 
+    def watch_engines(self, read: Callable[[], Iterable[tuple[str, Mapping[str, int]]]]) -> None:
+        """What the engines count themselves, by stage: read whenever somebody asks."""
+        self.registry.register(_Engines(read))
+
     def render(self) -> bytes:
         """The text exposition format, of CONTENT_TYPE."""
         return generate_latest(self.registry)
@@ -156,3 +160,19 @@ class _Watched(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield CounterMetricFamily(self._name, self._description, value=self._read())
+
+
+class _Engines(Collector):
+    def __init__(self, read: Callable[[], Iterable[tuple[str, Mapping[str, int]]]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "streamsynth_engine",
+            "What the engines of the workers that run now count, as of their last heartbeat.",
+            labels=("stage", "counter"),
+        )
+        for stage, counters in self._read():
+            for name, value in counters.items():
+                family.add_metric((stage, name), value)
+        yield family
