@@ -32,6 +32,7 @@ _COMMANDS: Mapping[str, _Entry] = {
     "models": _Entry("streamsynth.config.models:app", "List the models; `models convert` turns a checkpoint into one."),
     "config": _Entry("streamsynth.config.show:app", "Show what every field of a deployment is, and who set it."),
     "doctor": _Entry("streamsynth.doctor:app", "Try out what StreamSynth needs from this machine."),
+    "cache": _Entry("streamsynth.cache_command:app", "Quantised weights on disk: list, build, verify, remove."),
     "bench": _Entry("streamsynth.bench.command:app", "Measure: speech, the wire between processes, many sessions."),
 }
 

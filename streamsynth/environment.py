@@ -23,6 +23,12 @@ def state_folder() -> Path:
     return Path(given) if given.startswith("/") else Path("~/.local/state").expanduser()
 
 
+def cache_folder() -> Path:
+    """STREAMSYNTH_CACHE, or a folder of ours where XDG_CACHE_HOME says, which is ~/.cache without it."""
+    named = os.environ.get("STREAMSYNTH_CACHE")
+    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamsynth"
+
+
 def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """A copy for a child process, with `extra` on top."""
     return {**os.environ, **(extra or {})}

@@ -32,13 +32,13 @@ class AbsentWeight(Tensor):
     @staticmethod
     def of(tensor: Tensor, path: str, why: str, *, dtype: torch.dtype | None = None, device: torch.device) -> Tensor:
         """In the shape of `tensor`."""
-        absent: AbsentWeight = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]  # torch types it not
+        absent: AbsentWeight = torch.Tensor._make_wrapper_subclass(
             AbsentWeight, tensor.shape, strides=tensor.stride(), dtype=dtype or tensor.dtype, device=device
         )
         absent.path, absent.why = path, why
         return absent
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self, **_: Any) -> str:
         return f"AbsentWeight({self.path}, {tuple(self.shape)}, {self.dtype})"
 
     @classmethod
@@ -50,16 +50,12 @@ class AbsentWeight(Tensor):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if func in _HARMLESS:
-            return super().__torch_function__(func, types, args, kwargs or {})
+            return super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]  # torch's is
         raise cls._refusal((*args, *(kwargs or {}).values()))
 
     @classmethod
-    def __torch_dispatch__(
-        cls,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
+    def __torch_dispatch__(  # type: ignore[override]  # torch declares no class method
+        cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         raise cls._refusal((*args, *(kwargs or {}).values()))
 

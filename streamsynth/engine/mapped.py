@@ -76,11 +76,11 @@ def parameters_on_meta() -> Iterator[None]:
     """Modules built inside, by one thread, have their buffers, and parameters on the meta device: nothing is drawn."""
     plain = nn.Module.register_parameter
 
-    def register(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        plain(module, name, parameter)
-        held = module._parameters[name]
+    def register(self: nn.Module, name: str, param: nn.Parameter | None) -> None:
+        plain(self, name, param)
+        held = self._parameters[name]
         if held is not None:
-            module._parameters[name] = nn.Parameter(held.detach().to("meta"), requires_grad=False)
+            self._parameters[name] = nn.Parameter(held.detach().to("meta"), requires_grad=False)
 
     nn.Module.register_parameter = register  # type: ignore[method-assign]  # put back below
     try:

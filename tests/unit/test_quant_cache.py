@@ -106,9 +106,10 @@ def test_what_decides_the_bytes_decides_the_hit(folder: Path, cache: QuantCache,
     assert load(tmp_path / "copy", cache).hit
     assert not load(folder, cache, Recipe(ignored=("first",))).hit
     assert load(folder, cache).hit
-    other = replace(source(folder), component="transformer_2")
-    assert not load_quantised(other, RECIPE, cache).hit
-    assert len(cache.entries()) == 3
+    for other in (replace(source(folder), component="transformer_2"), replace(source(folder), variant="float16")):
+        assert not load_quantised(other, RECIPE, cache).hit
+        assert load_quantised(other, RECIPE, cache).hit
+    assert len(cache.entries()) == 4
 
 
 def test_a_source_that_changed_misses_and_its_old_artifact_goes(folder: Path, cache: QuantCache) -> None:

@@ -41,7 +41,7 @@ def block_parts(model: nn.Module, plan: OffloadPlan) -> list[BlockParts]:
                     _check(where, parameter)
                     index[id(parameter)] = len(found.tensors)
                     found.tensors.append(parameter.detach())
-                owner: Owner = module._parameters  # type: ignore[assignment]  # see Owner
+                owner: Owner = module._parameters
                 found.places.append((where, owner, name, index[id(parameter)]))
         parts.append(found)
     return parts

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -42,6 +43,7 @@ class ArtifactManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema_version: int
     key: str
     component: str
+    variant: str
     recipe: str
     layout: str
     origin: str
@@ -168,7 +170,8 @@ def _encoded(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
 
 def _bytes_of(tensor: Tensor) -> memoryview:
     plain = tensor.detach().to("cpu").contiguous().reshape(-1)
-    return memoryview(plain.view(torch.uint8).numpy())
+    content: Any = plain.view(torch.uint8).numpy()
+    return memoryview(content)
 
 
 def _write_synced(path: Path, pieces: Sequence[bytes] | Iterator[bytes | memoryview]) -> None:

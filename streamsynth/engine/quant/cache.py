@@ -46,9 +46,11 @@ _TAKEN = (errno.EEXIST, errno.ENOTEMPTY)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One component of a model as a recipe makes it: `folder` is what its artifact is called."""
+    """One component of a model as a recipe makes it: `folder` is what its artifact is called. `variant` is how it was
+    loaded, as far as that decides its bytes."""
 
     component: str
+    variant: str
     recipe: Recipe
     origin: Path
     source: tuple[tuple[str, str], ...]
@@ -59,6 +61,7 @@ class Wanted:
             "schema": SCHEMA_VERSION,
             "quantiser": QUANTISER_VERSION,
             "component": self.component,
+            "variant": self.variant,
             "recipe": self.recipe.canonical(),
             "layout": _LAYOUT,
             "source": source_digest(self.source),
@@ -96,7 +99,14 @@ class QuantCache:
         self._digests = DigestMemory(root / ".digests")
 
     def identify(
-        self, component: str, recipe: Recipe, origin: Path, files: Sequence[Path], *, fresh: bool = False
+        self,
+        component: str,
+        recipe: Recipe,
+        origin: Path,
+        files: Sequence[Path],
+        *,
+        variant: str = "",
+        fresh: bool = False,
     ) -> Wanted:
         """`files`, all below the folder `origin`, are what the component is loaded from. `fresh`: read them whatever is
         remembered of them. Raises INVALID_VALUE, OSError."""
@@ -105,7 +115,7 @@ class QuantCache:
         if not files:
             raise invalid_value("files", str(origin), "a folder with files to load")
         source = ((file.relative_to(origin).as_posix(), self._digests.digest(file, fresh=fresh)) for file in files)
-        return Wanted(component, recipe, origin.absolute(), tuple(sorted(source)))
+        return Wanted(component, variant, recipe, origin.absolute(), tuple(sorted(source)))
 
     def read(self, wanted: Wanted) -> tuple[ArtifactManifest, dict[str, Tensor]] | None:
         """Checked views of the mapped files; None if there is no such artifact. Raises DamagedArtifact for one that
@@ -186,6 +196,7 @@ class QuantCache:
             schema_version=SCHEMA_VERSION,
             key=wanted.key,
             component=wanted.component,
+            variant=wanted.variant,
             recipe=wanted.recipe.canonical(),
             layout=_LAYOUT,
             origin=str(wanted.origin),
@@ -219,11 +230,8 @@ class QuantCache:
             made = entry.manifest
             if made is None or made.key == wanted.key:
                 continue
-            if (made.component, made.recipe, made.origin) == (
-                wanted.component,
-                wanted.recipe.canonical(),
-                str(wanted.origin),
-            ):
+            as_wanted = (wanted.component, wanted.variant, wanted.recipe.canonical(), str(wanted.origin))
+            if (made.component, made.variant, made.recipe, made.origin) == as_wanted:
                 self._discard(entry.folder)
 
     def _discard(self, folder: Path) -> None:

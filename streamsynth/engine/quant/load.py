@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from streamsynth.engine.quant.artifact import ArtifactManifest, DamagedArtifact
-from streamsynth.engine.quant.cache import Finished, QuantCache
+from streamsynth.engine.quant.cache import Finished, QuantCache, Wanted
 from streamsynth.engine.quant.convert import Quantised, empty_float8_linears, quantise_linears
 from streamsynth.engine.quant.float8 import FLOAT8
 from streamsynth.engine.quant.linear import Float8Linear
@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A component before it is quantised. `files`, below the folder `origin`, are all that decides what it is.
+    """A component before it is quantised. `files`, below the folder `origin`, and `variant`, the class and the dtype
+    say, are all that decides what it is.
 
     `full` loads it as always, on the CPU. `empty` builds the same modules under `parameters_on_meta`.
     """
@@ -32,6 +33,11 @@ class Source:
     files: Sequence[Path]
     full: Callable[[], nn.Module]
     empty: Callable[[], nn.Module]
+    variant: str = ""
+
+    def wanted(self, recipe: Recipe, cache: QuantCache, *, fresh: bool = False) -> Wanted:
+        """Raises INVALID_VALUE, OSError."""
+        return cache.identify(self.component, recipe, self.origin, self.files, variant=self.variant, fresh=fresh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +73,13 @@ def load_quantised(
     if not builds:
         return _made(source, recipe, device, fault)
     try:
-        wanted = cache.identify(source.component, recipe, source.origin, source.files, fresh=True)
+        wanted = source.wanted(recipe, cache, fresh=True)
     except OSError as error:
         return _made(source, recipe, device, _fault(str(error)))
     made = _made(source, recipe, device, fault)
     try:
         # A source that changed while it was read would be kept under a name that is not its own.
-        if cache.identify(source.component, recipe, source.origin, source.files) != wanted:
+        if source.wanted(recipe, cache) != wanted:
             return Loaded(made.module, made.quantised, False, _fault("the source changed while it was loaded"))
         # What is there may be intact and yet of no use: another version of the model's code made it.
         cache.build(wanted, lambda: finished(made.module, made.quantised), replace=fault is not None)
@@ -98,7 +104,7 @@ def finished(module: nn.Module, quantised: Quantised) -> Finished:
 
 def _found(source: Source, recipe: Recipe, cache: QuantCache) -> tuple[Loaded | None, str | None]:
     try:
-        wanted = cache.identify(source.component, recipe, source.origin, source.files)
+        wanted = source.wanted(recipe, cache)
         read = cache.read(wanted)
         if read is None:
             return None, None
@@ -153,7 +159,7 @@ class _Place:
 
 def _places(module: nn.Module) -> Iterator[_Place]:
     for path, each in module.named_modules():
-        tables: tuple[dict[str, Tensor | None], ...] = (each._parameters, each._buffers)  # type: ignore[assignment]
+        tables: tuple[dict[str, Tensor | None], ...] = (each._parameters, each._buffers)
         for table in tables:
             for attribute, held in table.items():
                 if held is None:

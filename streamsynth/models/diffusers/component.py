@@ -1,0 +1,52 @@
+"""One model of a folder in diffusers' layout, as the cache of quantised weights loads it: also without values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from streamsynth.engine.mapped import parameters_on_meta
+from streamsynth.engine.quant.load import Source
+from streamsynth.errors import invalid_value
+
+
+def component_source(folder: Path, component: str, dtype: torch.dtype) -> Source:
+    """Of `folder`/`component`, with a class of diffusers' and safetensors. Raises INVALID_VALUE for anything else."""
+    origin = folder / component
+    kind = _class_of(origin)
+    files = sorted(origin.glob("*.safetensors"))
+    if not files:
+        raise invalid_value("component", str(origin), "a folder with weights in safetensors")
+
+    def full() -> nn.Module:
+        return kind.from_pretrained(str(origin), dtype=dtype, local_files_only=True, use_safetensors=True)
+
+    def empty() -> nn.Module:
+        # Tensors that are neither parameters nor buffers take the dtype that is the default when they are built.
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            with parameters_on_meta():
+                return kind.from_config(kind.load_config(str(origin), local_files_only=True))
+        finally:
+            torch.set_default_dtype(before)
+
+    others = [path for path in sorted(origin.glob("*.json")) if path.is_file()]
+    return Source(component, origin, [*files, *others], full, empty, f"{kind.__name__} {dtype}")
+
+
+def _class_of(origin: Path) -> Any:
+    import diffusers
+
+    try:
+        name = json.loads((origin / "config.json").read_text()).get("_class_name")
+    except (OSError, ValueError, AttributeError):
+        raise invalid_value("component", str(origin), "a folder with a config.json of diffusers'") from None
+    kind = getattr(diffusers, name, None) if isinstance(name, str) and not name.startswith("_") else None
+    if not (isinstance(kind, type) and issubclass(kind, diffusers.ModelMixin)):
+        raise invalid_value("component", name, "a class of diffusers' models")
+    return kind
