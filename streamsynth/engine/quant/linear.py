@@ -65,10 +65,10 @@ class Float8Linear(nn.Module):
         rows = x.reshape(-1, self.in_features)
         if not rows.shape[0]:
             return x.new_empty(*x.shape[:-1], self.out_features)
-        given = quantised(rows)
         if multiplies_float8(x.device) and self.in_features % _TILE == self.out_features % _TILE == 0:
-            out = self._on_tensor_cores(given, x.dtype)
+            out = self._on_tensor_cores(_quantised_there(rows), x.dtype)
         else:
+            given = quantised(rows)
             out = F.linear(
                 given.dequantised(), self.float8.dequantised(), None if self.bias is None else self.bias.float()
             ).to(x.dtype)
@@ -92,6 +92,12 @@ class Float8Linear(nn.Module):
             given.values, weight.values.t(), scale_a=given.scale, scale_b=weight.scale, bias=fused, out_dtype=dtype
         )
         return out if fused is not None or self.bias is None else out + self.bias
+
+
+def _quantised_there(rows: Tensor) -> Float8:
+    from streamsynth.engine.kernels.float8 import to_float8
+
+    return Float8(*to_float8(rows))
 
 
 @functools.cache
