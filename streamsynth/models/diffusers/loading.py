@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from streamsynth.engine.diffusion.engine import ClipEngine
 from streamsynth.engine.diffusion.rehearsal import rehearsed_engine
+from streamsynth.engine.diffusion.skipping.policies import parse_policy
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.models.diffusers.abilities import Bounds
 from streamsynth.models.diffusers.model import PipelineModel
@@ -35,6 +36,7 @@ def load_clips(
     resident_blocks: int = 0,
     quantisation: str = "none",
     ignored_layers: Sequence[str] = (),
+    step_skipping: Mapping[str, Any] | None = None,
     max_frames: int | None = None,
     fps: int | None = None,
 ) -> ClipEngine:
@@ -52,9 +54,10 @@ def load_clips(
     placement = Placement(
         offload=offload, resident_blocks=resident_blocks, quantisation=quantisation, ignored_layers=ignored_layers
     )
+    skipping = parse_policy(step_skipping or {})
     pipeline = load_pipeline(Path(folder), dtype=getattr(torch, dtype))
     place(pipeline, placement, torch.device(device))
-    model = PipelineModel(pipeline, bounds, device=torch.device(device), capacity=max_requests)
+    model = PipelineModel(pipeline, bounds, device=torch.device(device), capacity=max_requests, skipping=skipping)
     engine = rehearsed_engine(model)
     prove_together(model)
     return engine

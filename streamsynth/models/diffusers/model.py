@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, cast
@@ -11,14 +12,19 @@ from torch import Tensor
 
 from streamsynth.engine.diffusion.clip import Clip
 from streamsynth.engine.diffusion.launching import LaunchAhead
+from streamsynth.engine.diffusion.skipping.blocks import StepSkipper
+from streamsynth.engine.diffusion.skipping.policies import SkipPolicy
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.models.diffusers.abilities import Bounds, CallShape, read_call, read_traits
 from streamsynth.models.diffusers.call import arguments, pictures, read_picture
 from streamsynth.models.diffusers.denoisers import SharedDenoisers
+from streamsynth.models.diffusers.hooking import hook_blocks
 from streamsynth.models.diffusers.joining import Call
 from streamsynth.models.diffusers.lane import Lane, advance
 from streamsynth.models.diffusers.stepping import with_steps
 from streamsynth.video import VideoRequest
+
+logger = logging.getLogger(__name__)
 
 
 class PipelineClip:
@@ -31,6 +37,7 @@ class PipelineClip:
         request: VideoRequest,
         device: torch.device,
         denoisers: SharedDenoisers | None,
+        skipper: StepSkipper | None,
     ) -> None:
         self.request = request
         self.step = 0
@@ -40,6 +47,7 @@ class PipelineClip:
         self.lane: Lane[Tensor] = Lane(lambda: self._make(pipeline, call, request))
         self._launches = LaunchAhead(device)
         self._denoisers = denoisers
+        self._skipper = skipper
 
     def settle(self) -> None:
         """Take what the lane has come to."""
@@ -52,6 +60,8 @@ class PipelineClip:
 
     def _make(self, pipeline: Any, call: CallShape, request: VideoRequest) -> Tensor:
         stepped = with_steps(pipeline, self._stepped)
+        if self._skipper is not None:
+            self._skipper.begin(self.steps)
         try:
             with nullcontext() if self._denoisers is None else self._denoisers.within(self.lane):
                 return pictures(stepped(**arguments(request, call)))
@@ -63,6 +73,10 @@ class PipelineClip:
 
     def _stepped(self, done: int, of: int) -> None:
         self._launches.launched()
+        if self._skipper is not None:
+            self._skipper.stepped()
+            if done == of and self._skipper.ratios:
+                logger.warning("mag_ratios: %s", [round(ratio, 5) for ratio in self._skipper.ratios])
         self.step, self.steps = done, of
         self.lane.pause()
 
@@ -71,13 +85,22 @@ class PipelineModel:
     """Up to `capacity` calls of one pipeline at once, each with a scheduler of its own; the models are shared, and with
     them the passes of `denoisers` (None where there is one call at a time)."""
 
-    def __init__(self, pipeline: Any, bounds: Bounds, *, device: torch.device, capacity: int) -> None:
+    def __init__(
+        self,
+        pipeline: Any,
+        bounds: Bounds,
+        *,
+        device: torch.device,
+        capacity: int,
+        skipping: SkipPolicy | None = None,
+    ) -> None:
         self.device = device
         self.capacity = capacity
         self._pipeline = pipeline
         self._call = read_call(pipeline)
         self.traits = read_traits(pipeline, self._call, bounds)
         self.denoisers = SharedDenoisers(pipeline) if capacity > 1 else None
+        self._skipper = None if skipping is None else hook_blocks(pipeline, skipping, capacity)
         self._under_way: list[PipelineClip] = []
 
     @property
@@ -93,7 +116,7 @@ class PipelineModel:
                 self._check_length(name, text)
 
     def begin(self, request: VideoRequest) -> PipelineClip:
-        clip = PipelineClip(self._pipeline, self._call, request, self.device, self.denoisers)
+        clip = PipelineClip(self._pipeline, self._call, request, self.device, self.denoisers, self._skipper)
         self._under_way.append(clip)
         return clip
 
@@ -106,9 +129,11 @@ class PipelineModel:
                 torch.cuda.empty_cache()
 
     def counters(self) -> dict[str, int]:
-        if self.denoisers is None:
-            return {}
-        return {"passes": self.denoisers.passes, "joined_passes": self.denoisers.joined}
+        if self._skipper is not None:
+            return {"passes": self._skipper.made, "skipped_passes": self._skipper.skipped}
+        if self.denoisers is not None:
+            return {"passes": self.denoisers.passes, "joined_passes": self.denoisers.joined}
+        return {}
 
     def _respond(self, calls: Sequence[Call]) -> Sequence[Any]:
         assert self.denoisers is not None

@@ -26,6 +26,7 @@ DIFFUSERS = Pipeline(
                 "resident_blocks": 0,
                 "quantisation": "none",
                 "ignored_layers": [],
+                "step_skipping": {},
             },
             settings={
                 "start_timeout_s": 1800.0,
