@@ -27,6 +27,7 @@ SecondsOption = Annotated[float, typer.Option(min=0.1, help="How long each load 
 
 QUICK_SECONDS = 4.0
 OUTPUT = Path("out/bench")
+OFFLOAD_PARTS = ("passes", "linears", "load")
 
 
 @app.command()
@@ -126,6 +127,7 @@ def video(
     seconds: SecondsOption = 20.0,
     steer_every: Annotated[float, typer.Option(min=0.1, help="Seconds between a viewer's steers.")] = 3.0,
     transition_chunks: Annotated[int, typer.Option(min=0, help="Of each steer; 0 is a cut.")] = 0,
+    format: Annotated[str, typer.Option(help="m4s or jpeg.")] = "m4s",  # noqa: A002 - the wire's own word
     sets: Annotated[
         list[str] | None, typer.Option("--set", metavar="STAGE.FIELD=VALUE", help="As for serve; may be repeated.")
     ] = None,
@@ -143,6 +145,7 @@ def video(
         seconds=seconds,
         steer_every=steer_every,
         transition_chunks=transition_chunks,
+        format=format,
     )
     options = [argument for setting in sets or () for argument in ("--set", setting)]
     with target(url, environment.api_key(), "--model", model, *options, start_timeout_s=start_timeout_s) as at:
@@ -211,6 +214,64 @@ def rollout(
     reports = bench_rollout(load)
     _leave(reports, output)
     _check_counters(reports)
+
+
+@app.command()
+def offload(
+    part: Annotated[
+        list[str] | None, typer.Option(metavar="PART", help="passes, linears or load; may be repeated; default: all.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cuda",
+    layers: Annotated[int, typer.Option(min=1, help="Of the model; 40 and the next three are Wan 2.1 14B's.")] = 40,
+    heads: Annotated[int, typer.Option(min=1)] = 40,
+    head_dim: Annotated[int, typer.Option(min=4)] = 128,
+    ffn: Annotated[int, typer.Option(min=16)] = 13824,
+    tokens: Annotated[list[int] | None, typer.Option(min=4, help="Of a clip; may be repeated.")] = None,
+    resident: Annotated[list[int] | None, typer.Option(min=0, help="Leading blocks; may be repeated.")] = None,
+    prefetch: Annotated[int, typer.Option(min=0, help="Blocks ahead.")] = 1,
+    beside: Annotated[list[str] | None, typer.Option(help="diffusers or accelerate; may be repeated.")] = None,
+    threads: Annotated[int, typer.Option(min=1)] = 1,
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
+    scratch: Annotated[Path, typer.Option(metavar="FOLDER", help="For a checkpoint and its cache.")] = Path("/tmp"),
+    output: OutputOption = OUTPUT,
+) -> None:
+    """A random model larger than its share of the device: passes beside diffusers' and accelerate's offloading, float8
+    layers beside bfloat16 ones, and starts with and without the cache of quantised weights."""
+    from streamsynth.bench.float8 import Float8Load, bench_float8
+    from streamsynth.bench.offload import SIDES, OffloadLoad, bench_offload
+    from streamsynth.bench.offload_sides import DitSizes
+    from streamsynth.bench.quant_load import QuantLoad, bench_quant_load
+
+    for name in part or ():
+        if name not in OFFLOAD_PARTS:
+            raise invalid_value("--part", name, f"one of {', '.join(OFFLOAD_PARTS)}")
+    for name in beside or ():
+        if name not in SIDES:
+            raise invalid_value("--beside", name, f"one of {', '.join(SIDES)}")
+    sizes = DitSizes(layers=layers, heads=heads, head_dim=head_dim, ffn=ffn)
+    reports: list[Report] = []
+    for name in part or OFFLOAD_PARTS:
+        if name == "passes":
+            load = OffloadLoad(
+                sizes=sizes,
+                device=device,
+                tokens=tokens or (256, 32760),
+                resident=resident or (0, 12 * layers // 40),
+                depths=sorted({max(1, layers // 4), max(1, layers // 2), layers}),
+                prefetch=prefetch,
+                theirs=SIDES if beside is None else [name for name in SIDES if name in beside],
+                threads=threads,
+                rounds=rounds,
+            )
+            reports += bench_offload(load)
+        elif name == "linears":
+            width = heads * head_dim
+            shapes = ((width, width), (width, ffn), (ffn, width))
+            reports.append(bench_float8(Float8Load(device=device, shapes=shapes, rows=tokens or (512, 32760))))
+        else:
+            starts = QuantLoad(folder=scratch / "quant-load", sizes=sizes, device=device, threads=threads)
+            reports.append(bench_quant_load(starts))
+    _leave(reports, output)
 
 
 @app.command("first-sound")
