@@ -36,6 +36,7 @@ class VideoLoad:
     transition_chunks: int = 0
     width: int | None = None
     height: int | None = None
+    format: str = "m4s"
 
 
 @dataclass(slots=True)
@@ -55,6 +56,7 @@ async def bench_video(at: Target, load: VideoLoad) -> Report:
         "seconds": load.seconds,
         "steer_every": load.steer_every,
         "transition_chunks": load.transition_chunks,
+        "format": load.format,
         "ready_s": at.ready_s,
     }
     return Report("video", rows, panels, settings=settings)
@@ -111,7 +113,8 @@ async def _watch(at: Target, load: VideoLoad, kv: str, number: int) -> _Seen:
     """One session to its end, as a viewer whose player takes pictures at their own rate."""
     seen = _Seen(Watcher(0))
     size = {name: value for name, value in (("width", load.width), ("height", load.height)) if value is not None}
-    asked = {"model": load.model, "prompt": PROMPTS[number % len(PROMPTS)], "receipts": True, **size}
+    chosen = {"model": load.model, "format": load.format, **size}
+    asked = {**chosen, "prompt": PROMPTS[number % len(PROMPTS)], "receipts": True}
     socket = await connect_socket(socket_url(at.url, VIDEO_ROUTE), at.api_key)
     try:
         seen.watcher.began_ns = time.monotonic_ns()

@@ -99,7 +99,7 @@ class _Flight(Generic[Owner]):
 
 def _fetched(picture: Tensor) -> Tensor:
     """Filled once the current stream has come so far. The allocator of pinned memory keeps it for that long."""
-    return torch.empty_like(picture, device="cpu", pin_memory=True).copy_(picture, non_blocking=True)
+    return torch.empty(picture.shape, dtype=picture.dtype, pin_memory=True).copy_(picture, non_blocking=True)
 
 
 class _HostMark:
