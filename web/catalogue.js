@@ -1,12 +1,6 @@
 // What the server offers: models with their speed ranges, voices, and how long a text may be.
 
-/** A request that the server refused; `code` as in its error body. */
-export class CatalogueError extends Error {
-  constructor(error) {
-    super(error.message);
-    this.error = error;
-  }
-}
+import { ask } from "./http.js";
 
 /** `{models: [{id, description, speed: [low, high], default_voice}], textCharacters}`, the default model first. */
 export async function loadModels(key) {
@@ -17,8 +11,13 @@ export async function loadModels(key) {
   };
 }
 
-/** `[{id, sizes: [{width, height}], fps, chunk_frames, interactions, default_transition_chunks}]`, the default first. */
+/** Those that are watched while they make: `[{id, sizes: [{width, height}], fps, chunk_frames, ...}]`, the default first. */
 export async function loadVideoModels(key) {
+  return ofKind((await get("/v1/limits", key)).models, "video").filter(({ realtime }) => realtime);
+}
+
+/** Those that make whole clips or images, as `makes` says, and `limits.max_frames` of a clip. */
+export async function loadPictureModels(key) {
   return ofKind((await get("/v1/limits", key)).models, "video");
 }
 
@@ -33,15 +32,4 @@ export async function loadVoices(model, key) {
   return voices.filter((voice) => voice.alias_of === undefined);
 }
 
-async function get(path, key) {
-  const headers = key ? { Authorization: `Bearer ${key}` } : {};
-  let response;
-  try {
-    response = await fetch(path, { headers });
-  } catch {
-    throw new CatalogueError({ code: "unreachable", message: "The server cannot be reached." });
-  }
-  if (response.ok) return response.json();
-  const body = await response.json().catch(() => ({}));
-  throw new CatalogueError(body.error ?? { code: `http_${response.status}`, message: response.statusText });
-}
+const get = async (path, key) => (await ask(path, { key })).json();

@@ -1,6 +1,7 @@
-// The key of a server that wants one: asked for in a dialog, kept for the tab's lifetime.
+// The key of a server that wants one: asked for in the dialog that all pages have (key-dialog.part.html), kept for the tab's lifetime.
 
 const STORAGE_KEY = "streamsynth.key";
+const PARTS = ["key-dialog", "key-form", "key", "key-problem", "key-cancel"];
 const KEY = /^[A-Za-z0-9_-]+$/;
 
 export class KeyEntry {
@@ -9,7 +10,8 @@ export class KeyEntry {
   #problem;
 
   /** `onKey(key)` gets a well-formed key; `onClose()` decides where to write next. */
-  constructor({ dialog, form, input, problem, cancel, onKey, onClose }) {
+  constructor({ onKey, onClose }) {
+    const [dialog, form, input, problem, cancel] = PARTS.map((id) => document.getElementById(id));
     this.#dialog = dialog;
     this.#input = input;
     this.#problem = problem;

@@ -59,11 +59,6 @@ const takesView = new TakesView({
   onEdit: (take) => composer.set(take.text),
 });
 const keyEntry = new KeyEntry({
-  dialog: byId("key-dialog"),
-  form: byId("key-form"),
-  input: byId("key"),
-  problem: byId("key-problem"),
-  cancel: byId("key-cancel"),
   onKey: (key) => {
     studio.wire.unlock(key);
     loadSettings();

@@ -18,11 +18,6 @@ const notices = new Notices(byId("notices"));
 const screen = new VideoScreen(byId("screen"));
 const events = new VideoEvents(byId("events"));
 const keyEntry = new KeyEntry({
-  dialog: byId("key-dialog"),
-  form: byId("key-form"),
-  input: byId("key"),
-  problem: byId("key-problem"),
-  cancel: byId("key-cancel"),
   onKey: () => setTimeout(load),
   onClose: () => byId("prompt").focus(),
 });

@@ -28,6 +28,7 @@ FLAGS = [
 REFUSALS = (
     "WebSocket connection to",
     "Failed to load resource: the server responded with a status of 401",
+    "Failed to load resource: the server responded with a status of 500",
     "net::ERR_",
 )
 
