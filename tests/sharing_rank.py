@@ -1,6 +1,7 @@
-"""One rank of several that share a model: `python sharing_rank.py RANK SIZE STORE FATE`. Writes what became of waves.
+"""One rank of several that share a model: `python sharing_rank.py RANK SIZE STORE FATE DEVICE`.
 
-FATE: `lives`; `killed`, in which the last rank kills itself inside a block; `stopped`, in which it stops there.
+It writes what became of its waves. FATE: `lives`; `killed`, in which the last rank kills itself inside a block;
+`stopped`, in which it stops there.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SHARDED = OffloadOptions(sharing="sharded")
 
 def request(model: torch.nn.Module, seed: int, passes: int = PASSES) -> Tensor:
     """The last of several passes, each of which goes on from the one before."""
-    x = given(seed=seed)
+    x = given(seed=seed).to(model.first.weight.device)  # type: ignore[union-attr]  # a Network
     for _ in range(passes):
         x = model(x)
     return x
@@ -46,10 +47,11 @@ def listed(result: Tensor | None) -> list[float] | None:
 
 
 class Rank:
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: Ranks, device: torch.device) -> None:
         self.ranks = ranks
+        self.device = device
         self.model = network()
-        self.shared: Shared = offload_shared_blocks(self.model, ranks, SHARDED)
+        self.shared: Shared = offload_shared_blocks(self.model, ranks, SHARDED, device)
 
     def wave(self, work: Callable[[], Tensor] | None, passes: int | None = PASSES) -> Any:
         assert self.shared.waves is not None
@@ -101,36 +103,38 @@ def waves(rank: Rank) -> dict[str, Any]:
     found["outside"] = outside(model)
     found["after all that"] = rank.wave(rank.own)
     rank.shared.offloaded.close()
+    model.to(rank.device)
     found["closed"] = listed(rank.own())
     return found
 
 
 def outside(model: torch.nn.Module) -> str:
     try:
-        model(given())
+        request(model, 0, 1)
     except StreamSynthError as error:
         return str(error)
     return "ran"
 
 
-def openings(ranks: Ranks) -> dict[str, Any]:
+def openings(ranks: Ranks, device: torch.device) -> dict[str, Any]:
     """Ways to begin, and to fail to begin, on all ranks alike."""
     found: dict[str, Any] = {}
     for sharing in ("auto", "local"):
         model = network()
-        shared = offload_shared_blocks(model, ranks, OffloadOptions(sharing=sharing))  # type: ignore[arg-type]
+        options = OffloadOptions(sharing=sharing)  # type: ignore[arg-type]
+        shared = offload_shared_blocks(model, ranks, options, device)
         work = request if shared.waves is None else None
         found[sharing] = shared.waves is not None
         found[f"{sharing} probed"] = None if shared.probed is None else shared.probed.sharded_is_faster
         if work is not None and ranks.rank == 0:
             found[f"{sharing} alone"] = listed(request(model, 0))
     model = network(blocks=5 + ranks.rank)
-    found["models differ"] = refused(lambda: offload_shared_blocks(model, ranks, SHARDED))
+    found["models differ"] = refused(lambda: offload_shared_blocks(model, ranks, SHARDED, device))
     with patch.object(HostMemory, "__init__", no_memory) if ranks.rank == ranks.size - 1 else nullcontext():
-        found["no memory"] = refused(lambda: offload_shared_blocks(network(), ranks, SHARDED))
+        found["no memory"] = refused(lambda: offload_shared_blocks(network(), ranks, SHARDED, device))
     model = network()
     quantise_linears(model, Recipe(ignored=("first", "last")))
-    shared = offload_shared_blocks(model, ranks, SHARDED)
+    shared = offload_shared_blocks(model, ranks, SHARDED, device)
     assert shared.waves is not None
     outcome = shared.waves.run(lambda: request(model, ranks.rank), PASSES)
     found["float8"] = listed(outcome.result)
@@ -160,17 +164,28 @@ def die(offloaded: Offloaded, how: signal.Signals) -> Callable[[], Tensor]:
     return work
 
 
-def main(rank: int, size: int, store: str, fate: str) -> None:
+def joined(rank: int, size: int, store: str, device: torch.device) -> Ranks:
     torch.set_num_threads(1)
+    if device.type == "cuda":
+        torch.cuda.set_device(rank)
     dist.init_process_group(
-        "gloo", rank=rank, world_size=size, store=dist.FileStore(store, size), timeout=timedelta(seconds=5)
+        "nccl" if device.type == "cuda" else "gloo",
+        rank=rank,
+        world_size=size,
+        store=dist.FileStore(store, size),
+        timeout=timedelta(seconds=60 if device.type == "cuda" else 5),
     )
     assert dist.group.WORLD is not None
-    ranks = Ranks(dist.group.WORLD)
+    return Ranks(dist.group.WORLD, dist.new_group(backend="gloo") if device.type == "cuda" else None)
+
+
+def main(rank: int, size: int, store: str, fate: str, on: str) -> None:
+    device = torch.device(on, rank) if on == "cuda" else torch.device(on)
+    ranks = joined(rank, size, store, device)
     with torch.inference_mode():
-        one = Rank(ranks)
+        one = Rank(ranks, device)
         if fate == "lives":
-            found = waves(one) | openings(ranks)
+            found = waves(one) | openings(ranks, device)
         else:
             how = signal.SIGKILL if fate == "killed" else signal.SIGSTOP
             work = die(one.shared.offloaded, how) if rank == size - 1 else one.own
@@ -182,4 +197,4 @@ def main(rank: int, size: int, store: str, fate: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

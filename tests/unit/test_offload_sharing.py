@@ -31,7 +31,7 @@ TESTS = Path(__file__).parents[1]
 def launch(size: int, store: Path, fate: str) -> list[subprocess.Popen[str]]:
     return [
         subprocess.Popen(
-            [sys.executable, "sharing_rank.py", str(rank), str(size), str(store), fate],
+            [sys.executable, "sharing_rank.py", str(rank), str(size), str(store), fate, "cpu"],
             cwd=TESTS,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -11,6 +11,7 @@ from streamsynth.errors import invalid_value
 
 FLOAT8 = torch.float8_e4m3fn
 FLOAT8_MAX = 448.0
+_PIECE = 1 << 22
 # Another one whenever the same weights would give other bytes.
 QUANTISER_VERSION = 1
 
@@ -50,4 +51,8 @@ def scale_of(x: Tensor) -> Tensor:
 
 
 def scaled(x: Tensor, scale: Tensor) -> Tensor:
-    return (x.float() * scale.reciprocal()).clamp(-FLOAT8_MAX, FLOAT8_MAX).to(FLOAT8)
+    """In pieces: what is in float32 on the way is small beside a weight."""
+    values, factor = torch.empty(x.shape, dtype=FLOAT8, device=x.device), scale.reciprocal()
+    for given, made in zip(x.reshape(-1).split(_PIECE), values.view(-1).split(_PIECE), strict=True):
+        made.copy_((given.float() * factor).clamp_(-FLOAT8_MAX, FLOAT8_MAX))
+    return values
