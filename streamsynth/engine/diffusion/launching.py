@@ -14,15 +14,15 @@ class LaunchAhead:
     """Steps on CUDA return before they are done: without this, a whole clip would be launched at once."""
 
     def __init__(self, device: torch.device) -> None:
-        self._on_cuda = device.type == "cuda"
+        self._device = device
         self._steps: deque[torch.cuda.Event] = deque()
 
     def launched(self) -> None:
-        """A step was launched on the current stream; waits until at most one other is under way."""
-        if not self._on_cuda:
+        """A step was launched on the device's current stream; waits until at most one other is under way."""
+        if self._device.type != "cuda":
             return
         event = torch.cuda.Event()
-        event.record()
+        event.record(torch.cuda.current_stream(self._device))
         self._steps.append(event)
         if len(self._steps) > 1 + AHEAD:
             self._steps.popleft().synchronize()

@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
+from streamsynth.engine.diffusion.attention import parse_attention
 from streamsynth.engine.diffusion.engine import ClipEngine
 from streamsynth.engine.diffusion.rehearsal import rehearsed_engine
 from streamsynth.engine.diffusion.skipping.policies import parse_policy
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.models.diffusers.abilities import Bounds
+from streamsynth.models.diffusers.attending import set_backends
 from streamsynth.models.diffusers.model import PipelineModel
 from streamsynth.models.diffusers.placing import Placement, place
 from streamsynth.models.diffusers.proving import prove_together
@@ -37,6 +39,7 @@ def load_clips(
     quantisation: str = "none",
     ignored_layers: Sequence[str] = (),
     step_skipping: Mapping[str, Any] | None = None,
+    attention: Mapping[str, Any] | None = None,
     max_frames: int | None = None,
     fps: int | None = None,
 ) -> ClipEngine:
@@ -54,8 +57,9 @@ def load_clips(
     placement = Placement(
         offload=offload, resident_blocks=resident_blocks, quantisation=quantisation, ignored_layers=ignored_layers
     )
-    skipping = parse_policy(step_skipping or {})
+    skipping, backends = parse_policy(step_skipping or {}), parse_attention(attention or {})
     pipeline = load_pipeline(Path(folder), dtype=getattr(torch, dtype))
+    set_backends(pipeline, backends)
     place(pipeline, placement, torch.device(device))
     model = PipelineModel(pipeline, bounds, device=torch.device(device), capacity=max_requests, skipping=skipping)
     engine = rehearsed_engine(model)

@@ -27,6 +27,7 @@ DIFFUSERS = Pipeline(
                 "quantisation": "none",
                 "ignored_layers": [],
                 "step_skipping": {},
+                "attention": {},
             },
             settings={
                 "start_timeout_s": 1800.0,
