@@ -19,7 +19,7 @@ MADE_OF_PROMPTS = [name for name, family in FAMILIES.items() if not family.pictu
 
 @pytest.mark.parametrize("name", MADE_OF_PROMPTS)
 def test_a_seed_means_nearly_the_same_on_the_device_as_on_the_host(name: str, tmp_path: Path) -> None:
-    """Noise is drawn on the host; in float32 without TF32 the rest differs by rounding, which few steps do not spread."""
+    """Noise is drawn on the host; the rest differs by rounding, in float32 without TF32."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     folder = save(name, tmp_path)
     (expected,) = make(load_clips(**options(folder)), request(name))
