@@ -52,7 +52,8 @@ def random_dit(sizes: DitSizes, dtype: torch.dtype) -> nn.Module:
             if parameter is not None:
                 filled = pattern.repeat(-(-parameter.numel() // len(pattern)))[: parameter.numel()]
                 module._parameters[name] = nn.Parameter(filled.reshape(parameter.shape), requires_grad=False)
-    return model.eval()
+    built: nn.Module = model.eval()
+    return built
 
 
 def inputs(tokens: int, dtype: torch.dtype, device: torch.device) -> Callable[[nn.Module], Tensor]:
@@ -93,8 +94,8 @@ def ours(model: nn.Module, options: OffloadOptions, device: torch.device) -> Ite
 
 @contextmanager
 def diffusers_groups(model: nn.Module, device: torch.device) -> Iterator[None]:
-    from diffusers.hooks import HookRegistry
     from diffusers.hooks.group_offloading import apply_group_offloading
+    from diffusers.hooks.hooks import HookRegistry
 
     apply_group_offloading(
         model,

@@ -38,7 +38,7 @@ class AbsentWeight(Tensor):
         absent.path, absent.why = path, why
         return absent
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's has no types
         return f"AbsentWeight({self.path}, {tuple(self.shape)}, {self.dtype})"
 
     @classmethod

@@ -8,7 +8,7 @@ import pytest
 
 from streamsynth.bench.float8 import Float8Load, bench_float8
 from streamsynth.bench.offload import OURS, OffloadLoad, bench_offload
-from streamsynth.bench.offload_sides import DIFFUSERS, DitSizes
+from streamsynth.bench.offload_sides import ACCELERATE, DIFFUSERS, DitSizes
 from streamsynth.bench.quant_load import QuantLoad, bench_quant_load
 from streamsynth.errors import StreamSynthError
 
@@ -22,7 +22,7 @@ def test_every_side_passes_the_same_model_and_gives_the_same_bits() -> None:
         dtype="float32",
         tokens=(16, 64),
         resident=(0, 2),
-        theirs=(DIFFUSERS,),
+        theirs=(DIFFUSERS, ACCELERATE),
         depths=(1, 2, 4),
         passes=2,
         rounds=2,
@@ -30,15 +30,14 @@ def test_every_side_passes_the_same_model_and_gives_the_same_bits() -> None:
     passes, memory = bench_offload(load)
     assert [(row["side"], row["resident"], row["tokens"]) for row in passes.rows] == [
         *((OURS, resident, tokens) for resident in (0, 2) for tokens in (16, 64)),
-        (DIFFUSERS, 0, 16),
-        (DIFFUSERS, 0, 64),
+        *((side, 0, tokens) for side in (DIFFUSERS, ACCELERATE) for tokens in (16, 64)),
     ]
-    assert {row["same bits"] for row in passes.rows} == {"3 of 3"}
+    assert {row["same bits"] for row in passes.rows} == {"4 of 4"}
     for row in passes.rows:
         assert isinstance(row["GB/s"], float)
         assert row["GB/s"] > 0
-        assert (row["over the better peer"] is None) == (row["side"] == DIFFUSERS)
-        assert (row["stall share"] is None) == (row["side"] == DIFFUSERS)
+        assert (row["over the better peer"] is None) == (row["side"] != OURS)
+        assert (row["stall share"] is None) == (row["side"] != OURS)
     assert [row["layers"] for row in memory.rows] == [1, 2, 4]
     assert "parameters" in passes.notes[0]
 
