@@ -113,7 +113,9 @@ class WanVideo:
         new = [row for row in range(len(states)) if row not in begun]
         for rows in (begun, new):
             if rows:
-                pictures = self._decoder.decode(latents[rows], [states[row] for row in rows])
+                # Not by a list of indices: that would wait for the device.
+                chosen = latents if len(rows) == len(states) else torch.stack([latents[row] for row in rows])
+                pictures = self._decoder.decode(chosen, [states[row] for row in rows])
                 levels = pictures.float().add(1.0).mul(127.5).round_().clamp_(0, 255).to(torch.uint8)
                 made.update(zip(rows, levels.permute(0, 2, 3, 4, 1).contiguous(), strict=True))
         return [made[row] for row in range(len(states))]
