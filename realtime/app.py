@@ -61,11 +61,12 @@ def build_app(
     draining: Draining,
     page: Mapping[str, PageFile],
 ) -> web.Application:
-    """Everything but the sockets and the workers: `runtime` is the caller's to start and stop."""
+    """Everything but the sockets and the workers: `runtime` is started, and the caller's to stop."""
     app = web.Application(middlewares=[gate], client_max_size=settings.limits.body_bytes)
     app[RUNTIME] = runtime
     app[LIMITS] = settings.limits
-    app[MODEL_LIMITS] = {each.pipeline.name: model_limits(each) for each in deployments}
+    named = {each.pipeline.name: each for each in deployments}
+    app[MODEL_LIMITS] = {name: model_limits(each, runtime.models[name].traits) for name, each in named.items()}
     app[AUTH] = Auth(settings)
     app[ADMISSION] = Admission(settings.limits, shared=len(settings.api_keys) > 1)
     app[DRAINING] = draining

@@ -19,7 +19,7 @@ from streamsynth.realtime.admission import Admission
 from streamsynth.realtime.auth import Caller
 from streamsynth.realtime.clip_fields import ClipSettings
 from streamsynth.realtime.limits import Limits
-from streamsynth.realtime.video_job import Headway, JobStatus
+from streamsynth.realtime.video_job import Headway
 from streamsynth.runtime import Runtime
 
 _LEAST_RETRY_S = 0.25
@@ -42,10 +42,14 @@ class Making:
     created_s: float = field(default_factory=time.monotonic)
     flow: VideoFlow | None = None
     nbytes: int = 0
+    began_s: float | None = None
 
-    def noticed(self, notice: Notice) -> None:
-        if isinstance(notice, Progress):
-            self.headway.progress = notice
+    def begin(self) -> bool:
+        """There is a sign of its being made; whether this is the first."""
+        if self.began_s is not None:
+            return False
+        self.began_s = time.monotonic()
+        return True
 
 
 class _NoPlace(Exception):
@@ -69,18 +73,18 @@ class JobMaker:
         self._turns = {model: asyncio.Semaphore(count) for model, count in places.items()}
 
     async def make(
-        self, making: Making, paths: JobPaths, *, on_status: Callable[[JobStatus], None], on_written: Callable[[], None]
+        self, making: Making, paths: JobPaths, *, on_begun: Callable[[], None], on_written: Callable[[], None]
     ) -> None:
         """Returns when the file is there, and raises what `film` raises; `overloaded` if its turn does not come.
 
-        A model that is full, or whose worker starts anew, is no reason to fail before the first picture or step.
+        It has begun with its first step or picture: until then it may be in the worker's queue. A model that is full,
+        or whose worker starts anew, is no reason to fail before that.
         """
         async with self._turn(making):
             while True:
                 try:
-                    return await self._attempt(making, paths, on_status, on_written)
+                    return await self._attempt(making, paths, on_begun, on_written)
                 except _NoPlace as refusal:
-                    on_status(JobStatus.QUEUED)
                     wait_s = max(_LEAST_RETRY_S, (refusal.reason.retry_after_ms or 0) / 1000)
                     if time.monotonic() + wait_s > self._deadline_s(making):
                         raise refusal.reason from None
@@ -104,7 +108,7 @@ class JobMaker:
         return making.created_s + self._limits.queued_video_s
 
     async def _attempt(
-        self, making: Making, paths: JobPaths, on_status: Callable[[JobStatus], None], on_written: Callable[[], None]
+        self, making: Making, paths: JobPaths, on_begun: Callable[[], None], on_written: Callable[[], None]
     ) -> None:
         settings, request = making.settings, making.settings.request
         file = ClipFile(
@@ -116,25 +120,33 @@ class JobMaker:
             thumbnail=paths.thumbnail,
         )
 
-        def written() -> None:
+        def works() -> None:
+            if making.begin():
+                on_begun()
+                self._metrics.job_began(settings.model, time.monotonic() - making.created_s)
+
+        def noticed(notice: Notice) -> None:
+            if isinstance(notice, Progress):
+                making.headway.progress = notice
+                works()
+
+        def chunk_written() -> None:
+            works()
             making.headway.frames, making.nbytes = file.frames, file.nbytes
             on_written()
 
-        async with self._flow(making) as flow:
-            on_status(JobStatus.IN_PROGRESS)
-            began_s = time.monotonic()
+        async with self._flow(making, noticed) as flow:
             try:
-                await film(flow, file, settings.num_frames, written)
+                await film(flow, file, settings.num_frames, chunk_written)
             except StreamSynthError as error:
-                if error.code is ErrorCode.OVERLOADED and not (making.headway.frames or making.headway.progress):
-                    raise _NoPlace(error) from None  # the worker's own queue was full
+                if error.code is ErrorCode.OVERLOADED and making.began_s is None:
+                    raise _NoPlace(error) from None  # it waited too long in the worker's own queue
                 raise
         making.nbytes = file.nbytes
-        self._metrics.job_began(settings.model, began_s - making.created_s)
-        self._metrics.job_completed(settings.model, time.monotonic() - began_s)
+        self._metrics.job_completed(settings.model, time.monotonic() - (making.began_s or making.created_s))
 
     @asynccontextmanager
-    async def _flow(self, making: Making) -> AsyncIterator[VideoFlow]:
+    async def _flow(self, making: Making, noticed: Callable[[Notice], None]) -> AsyncIterator[VideoFlow]:
         """A place among all that runs, and the flow in it; it is free when the worker has let go."""
         settings = making.settings
         try:
@@ -144,7 +156,7 @@ class JobMaker:
         with ticket:
             try:
                 await ticket.granted()
-                flow = self._runtime.open_video(settings.model, settings.request, making.noticed)
+                flow = self._runtime.open_video(settings.model, settings.request, noticed)
             except StreamSynthError as error:
                 if error.code in _NO_PLACE:
                     raise _NoPlace(error) from None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from streamsynth.config.deployment import Deployment
 from streamsynth.errors import invalid_value
 from streamsynth.speech import MAX_TEXT_CHARACTERS, SpeechTraits
+from streamsynth.video import VideoTraits
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -93,10 +94,9 @@ class Limits:
         return dataclasses.asdict(self)
 
 
-def model_limits(deployment: Deployment) -> dict[str, float]:
-    """Name and value of each limit that a model's deployment sets, as clients see them."""
+def model_limits(deployment: Deployment, traits: SpeechTraits | VideoTraits) -> dict[str, float]:
+    """Name and value of each limit that a model's deployment sets, as clients see them; `traits` as it was loaded."""
     stage = deployment.stages[deployment.pipeline.output]
-    traits = deployment.pipeline.traits
     if isinstance(traits, SpeechTraits):
         own: dict[str, float] = {
             "max_new_tokens": traits.max_new_tokens,

@@ -70,8 +70,8 @@ def new_record(job_id: str, owner: str, settings: ClipSettings, now_s: float) ->
     )
 
 
-def with_status(record: JobRecord, status: JobStatus) -> JobRecord:
-    return msgspec.structs.replace(record, status=status)
+def begun(record: JobRecord) -> JobRecord:
+    return msgspec.structs.replace(record, status=JobStatus.IN_PROGRESS)
 
 
 def completed(record: JobRecord, nbytes: int, now_s: float) -> JobRecord:
@@ -101,7 +101,7 @@ class Headway:
         if record.status is JobStatus.COMPLETED:
             return 100
         done, all_ = self.frames, record.num_frames
-        if self.progress is not None and not self.frames:
+        if self.progress is not None:
             done, all_ = self.progress.step, self.progress.steps
         return min(99, 100 * done // max(1, all_))
 

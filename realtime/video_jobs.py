@@ -27,12 +27,12 @@ from streamsynth.realtime.video_job import (
     Headway,
     JobRecord,
     JobStatus,
+    begun,
     completed,
     failed,
     interrupted,
     new_record,
     shown,
-    with_status,
 )
 
 logger = logging.getLogger(__name__)
@@ -214,12 +214,12 @@ class VideoJobs:
             job.making = None
 
     async def _make(self, job: Job, making: Making) -> None:
-        def on_status(status: JobStatus) -> None:
-            job.record = with_status(job.record, status)
+        def on_begun() -> None:
+            job.record = begun(job.record)
 
         folder, job_id = self._folder, job.record.id
         paths = JobPaths(folder.clip(job_id), folder.unfinished_clip(job_id), folder.thumbnail(job_id))
-        await self._maker.make(making, paths, on_status=on_status, on_written=self._check_growth)
+        await self._maker.make(making, paths, on_begun=on_begun, on_written=self._check_growth)
         done = completed(job.record, making.nbytes, time.time())
         await self._on_disk(partial(folder.save, done))
         job.record, making.nbytes = done, 0

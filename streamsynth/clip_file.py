@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -61,8 +62,8 @@ class ClipFile:
         self.nbytes += len(data)
 
 
-async def film(flow: VideoFlow, file: ClipFile, num_frames: int, on_written: Callable[[], None]) -> None:
-    """Bring all pictures of `flow` to `file`; `on_written` hears of each piece, and may raise.
+async def film(flow: VideoFlow, file: ClipFile, num_frames: int, on_chunk: Callable[[], None]) -> None:
+    """Bring all pictures of `flow` to `file`; `on_chunk` hears of each chunk when it is written, and may raise.
 
     However it ends, nobody works on the file any more; what is unfinished is gone. Raises what ended the flow, what the
     disk says as OSError, and ENGINE_FAILED for a clip of another length than `num_frames`.
@@ -74,8 +75,8 @@ async def film(flow: VideoFlow, file: ClipFile, num_frames: int, on_written: Cal
             chunk = await flow.receive()
             final = chunk.final
             if len(chunk.pictures):
-                await lane.start(lambda pictures=chunk.pictures: file.put(pictures))  # type: ignore[misc]
-                on_written()
+                await lane.start(partial(file.put, chunk.pictures))
+            on_chunk()
         outcome = await asyncio.shield(flow.outcome)
         if outcome.error is not None:
             raise outcome.error

@@ -42,7 +42,7 @@ def connection_failed(what: str) -> StreamSynthError:
 def refused_handshake(refusal: InvalidStatus) -> StreamSynthError:
     """From the HTTP answer to a handshake."""
     response = refusal.response
-    return refused_request(response.status_code, response.headers.get("Retry-After"), response.body or b"")
+    return refused_request(response.status_code, response.headers.get("Retry-After"), bytes(response.body or b""))
 
 
 def refused_request(status: int, retry_after: str | None, body: bytes) -> StreamSynthError:

@@ -8,7 +8,7 @@ import pytest
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.interactions.messages import Progress
 from streamsynth.realtime.job_folder import JobFolder
-from streamsynth.realtime.video_job import Headway, JobRecord, JobStatus, completed, failed, shown, with_status
+from streamsynth.realtime.video_job import Headway, JobRecord, JobStatus, begun, completed, failed, shown
 
 
 def record(number: int = 1, **changes: object) -> JobRecord:
@@ -39,7 +39,7 @@ def names(folder: JobFolder) -> set[str]:
 
 def test_finished_jobs_are_found_as_they_were_in_the_order_of_their_making(folder: JobFolder) -> None:
     assert folder.open() == []
-    done = completed(with_status(record(2), JobStatus.IN_PROGRESS), 5, 200.0)
+    done = completed(begun(record(2)), 5, 200.0)
     lost = failed(record(1), StreamSynthError(ErrorCode.ENGINE_FAILED, "no", param="prompt"), 150.0)
     for each in (done, lost):
         folder.save(each)
@@ -100,10 +100,11 @@ def test_a_folder_that_cannot_be_is_refused_by_name(folder: JobFolder) -> None:
 
 
 def test_progress_is_that_of_the_pictures_or_of_the_steps_and_100_is_a_finished_file() -> None:
-    running = with_status(record(), JobStatus.IN_PROGRESS)
+    running = begun(record())
     assert Headway().percent(running) == 0
     assert Headway(frames=10).percent(running) == 25
     assert Headway(progress=Progress(3, 20)).percent(running) == 15
+    assert Headway(frames=2, progress=Progress(20, 20)).percent(running) == 99, "it never goes back"
     assert Headway(frames=40, progress=Progress(20, 20)).percent(running) == 99
     assert Headway().percent(completed(running, 1, 5.0)) == 100
 

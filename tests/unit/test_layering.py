@@ -57,7 +57,10 @@ def test_the_server_side_packages_import_no_torch_and_no_model(path: Path) -> No
     assert not roots(imported(path)) & HEAVY
 
 
-PURE = ("speech_session", "speech_messages", "video_session", "video_messages", "media_clock", "picture_queue")
+PURE = (
+    *("speech_session", "speech_messages", "video_session", "video_messages", "media_clock", "picture_queue"),
+    *("video_job", "retention"),
+)
 
 
 @pytest.mark.parametrize(
