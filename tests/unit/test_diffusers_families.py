@@ -83,6 +83,9 @@ def test_a_prompt_that_no_text_encoder_reads_to_its_end_is_refused(tmp_path: Pat
     [
         (None, "a folder in diffusers' layout"),
         ('{"_class_name": ["pipeline", "Mine"]}', "names code of its own"),
+        ('{"_class_name": "TomorrowsPipeline"}', "names TomorrowsPipeline, a pipeline that diffusers"),
+        ('{"_class_name": "AutoencoderKL"}', "names AutoencoderKL, a pipeline that diffusers"),
+        ("[]", "a folder in diffusers' layout"),
     ],
 )
 def test_a_folder_that_is_none_or_brings_code_is_refused(index: str | None, words: str, tmp_path: Path) -> None:

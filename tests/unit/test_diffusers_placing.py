@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from small_pipelines.clips import FAMILIES, HEIGHT, WIDTH, make, options, request, save
 
+from streamsynth.engine.quant.cache import QuantCache
 from streamsynth.engine.quant.linear import Float8Linear
 from streamsynth.errors import StreamSynthError
 from streamsynth.models.diffusers.loading import load_clips, load_pipeline
@@ -21,8 +22,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:Depreca
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> None:
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
+    monkeypatch.setenv("STREAMSYNTH_CACHE", str(tmp_path / "cache"))
 
 
 def asked(name: str, seed: int = 7) -> VideoRequest:
@@ -62,21 +64,28 @@ def test_what_lies_on_the_host_is_what_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offload", [False, True])
-def test_a_quantised_pipeline_makes_nearly_the_same_pictures(offload: bool, tmp_path: Path) -> None:
-    folder = save("wan", tmp_path)
+def test_a_quantised_pipeline_makes_nearly_the_same_pictures_and_starts_from_the_cache_next_time(
+    offload: bool, tmp_path: Path
+) -> None:
+    """To the same bytes: a hit is what a miss made."""
+    folder = save("wan", tmp_path / "wan")
+    cache = QuantCache(tmp_path / "cache" / "quantised")
     (exact,) = make(load_clips(**options(folder)), asked("wan"))
-    engine = load_clips(**options(folder, quantisation="fp8_per_tensor", offload=offload))
-    (made,) = make(engine, asked("wan"))
-    assert made.error is None
-    difference = np.abs(made.pictures.astype(int) - exact.pictures.astype(int))
+    made = []
+    for _ in range(2):
+        engine = load_clips(**options(folder, quantisation="fp8_per_tensor", offload=offload))
+        made += make(engine, asked("wan"))
+        engine.close()
+        assert len(cache.entries()) == 1
+    difference = np.abs(made[0].pictures.astype(int) - exact.pictures.astype(int))
     assert difference.max() > 0
     assert difference.mean() < 4
-    engine.close()
+    np.testing.assert_array_equal(made[0].pictures, made[1].pictures)
 
 
 def test_layers_that_are_ignored_keep_their_bits(tmp_path: Path) -> None:
-    pipeline = load_pipeline(save("wan", tmp_path), dtype=torch.float32)
-    place(pipeline, Placement(quantisation="fp8_per_tensor", ignored_layers=["blocks.0.*"]), torch.device("cpu"))
+    placement = Placement(quantisation="fp8_per_tensor", ignored_layers=["blocks.0.*"])
+    pipeline = load_pipeline(save("wan", tmp_path / "wan"), dtype=torch.float32, recipe=placement.recipe)
     blocks = pipeline.transformer.blocks
     quantised = [any(isinstance(module, Float8Linear) for module in block.modules()) for block in blocks]
     assert quantised == [False, True]

@@ -10,15 +10,20 @@ from typing import Any
 
 import torch
 
+from streamsynth import environment
 from streamsynth.engine.diffusion.attention import parse_attention
 from streamsynth.engine.diffusion.engine import ClipEngine
 from streamsynth.engine.diffusion.rehearsal import rehearsed_engine
 from streamsynth.engine.diffusion.skipping.policies import parse_policy
+from streamsynth.engine.quant.cache import QuantCache
+from streamsynth.engine.quant.load import load_quantised
+from streamsynth.engine.quant.recipe import Recipe
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.models.diffusers.abilities import Bounds
 from streamsynth.models.diffusers.attending import set_backends
+from streamsynth.models.diffusers.component import component_source
 from streamsynth.models.diffusers.model import PipelineModel
-from streamsynth.models.diffusers.placing import Placement, place
+from streamsynth.models.diffusers.placing import DENOISERS, Placement, place
 from streamsynth.models.diffusers.proving import prove_together
 from streamsynth.video import Size
 
@@ -58,7 +63,7 @@ def load_clips(
         offload=offload, resident_blocks=resident_blocks, quantisation=quantisation, ignored_layers=ignored_layers
     )
     skipping, backends = parse_policy(step_skipping or {}), parse_attention(attention or {})
-    pipeline = load_pipeline(Path(folder), dtype=getattr(torch, dtype))
+    pipeline = load_pipeline(Path(folder), dtype=getattr(torch, dtype), recipe=placement.recipe, device=device)
     set_backends(pipeline, backends)
     place(pipeline, placement, torch.device(device))
     model = PipelineModel(pipeline, bounds, device=torch.device(device), capacity=max_requests, skipping=skipping)
@@ -67,22 +72,35 @@ def load_clips(
     return engine
 
 
-def load_pipeline(folder: Path, *, dtype: torch.dtype) -> Any:
-    """The pipeline on the CPU, with weights from safetensors alone."""
-    from diffusers import DiffusionPipeline
+def load_pipeline(folder: Path, *, dtype: torch.dtype, recipe: Recipe | None = None, device: str = "cpu") -> Any:
+    """The pipeline on the CPU, with weights from safetensors alone. With a `recipe` its denoisers are quantised, on
+    `device`, or taken from the cache of quantised weights, which a first load fills."""
+    import diffusers
 
-    index = folder / "model_index.json"
+    path = folder / "model_index.json"
     try:
-        named = json.loads(index.read_text()).get("_class_name")
-    except (OSError, ValueError):
+        index = json.loads(path.read_text())
+        named = index.get("_class_name")
+    except (OSError, ValueError, AttributeError):
         raise invalid_value("folder", str(folder), "a folder in diffusers' layout, with a model_index.json") from None
     if not isinstance(named, str):
-        message = f"{index} names code of its own; only pipelines that diffusers has are loaded"
+        message = f"{path} names code of its own; only pipelines that diffusers has are loaded"
         raise StreamSynthError(ErrorCode.START_FAILED, message, param="folder")
-    load: Any = DiffusionPipeline.from_pretrained
-    pipeline = load(str(folder), dtype=dtype, local_files_only=True, use_safetensors=True)
+    # By its own class: the general one does not know which parts are optional, and would load again what it is given.
+    kind: Any = getattr(diffusers, named, None)
+    if not (isinstance(kind, type) and issubclass(kind, diffusers.DiffusionPipeline)):
+        message = f"{path} names {named}, a pipeline that diffusers {diffusers.__version__} does not have"
+        raise StreamSynthError(ErrorCode.START_FAILED, message, param="folder")
+    denoisers = [name for name in DENOISERS if (index.get(name) or [None])[0] is not None]
+    parts = {} if recipe is None else {name: _quantised(folder, name, dtype, recipe, device) for name in denoisers}
+    pipeline = kind.from_pretrained(str(folder), dtype=dtype, local_files_only=True, use_safetensors=True, **parts)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
+
+
+def _quantised(folder: Path, name: str, dtype: torch.dtype, recipe: Recipe, device: str) -> torch.nn.Module:
+    cache = QuantCache(environment.cache_folder() / "quantised")
+    return load_quantised(component_source(folder, name, dtype), recipe, cache, device).module
 
 
 def _parse_size(text: str) -> Size:

@@ -1,4 +1,4 @@
-"""Where a pipeline's parts lie: on the device, or block by block on their way there; and in how many bits."""
+"""Where a pipeline's parts lie, on the device or block by block on their way there; and in how many bits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from torch import nn
 from streamsynth.engine.offload.offloaded import Offloaded, offload_blocks
 from streamsynth.engine.offload.options import OffloadOptions
 from streamsynth.engine.offload.plan import find_plan
-from streamsynth.engine.quant.convert import quantise_linears
 from streamsynth.engine.quant.recipe import METHODS, Recipe
 from streamsynth.errors import StreamSynthError, invalid_value
 
@@ -37,15 +36,15 @@ class Placement:
         if self.ignored_layers and self.quantisation == "none":
             raise invalid_value("ignored_layers", list(self.ignored_layers), "empty where nothing is quantised")
 
+    @property
+    def recipe(self) -> Recipe | None:
+        """None where nothing is quantised."""
+        return None if self.quantisation == "none" else Recipe(ignored=tuple(self.ignored_layers))
+
 
 def place(pipeline: Any, placement: Placement, device: torch.device) -> list[Offloaded]:
-    """Quantise and offload what `placement` says, and move all else to the device. Returns what is offloaded."""
+    """Offload what `placement` says, and move all else to the device. Returns what is offloaded."""
     modules = {name: part for name, part in pipeline.components.items() if isinstance(part, nn.Module)}
-    if placement.quantisation != "none":
-        recipe = Recipe(ignored=tuple(placement.ignored_layers))
-        for name in DENOISERS:
-            if name in modules:
-                quantise_linears(modules[name], recipe, device)
     offloaded = []
     for name, module in modules.items():
         if placement.offload and (name in DENOISERS or name.startswith("text_encoder")) and _has_blocks(module):
