@@ -41,11 +41,14 @@ def write_random_wan(folder: Path, sizes: WanSizes, *, dtype: torch.dtype = torc
     from diffusers import AutoencoderKLWan, WanTransformer3DModel
     from transformers import UMT5Config, UMT5EncoderModel
 
-    text = asdict(sizes.text_encoder)
+    # Their constructors have no types.
+    make_transformer: Any = WanTransformer3DModel
+    make_vae: Any = AutoencoderKLWan
+    make_text_encoder: Any = UMT5EncoderModel
     with torch.device("meta"):
-        transformer: Any = WanTransformer3DModel(**asdict(sizes.transformer))
-        vae: Any = AutoencoderKLWan(**_of_reference(asdict(sizes.vae)))
-        text_encoder: Any = UMT5EncoderModel(UMT5Config(**text))
+        transformer = make_transformer(**asdict(sizes.transformer))
+        vae = make_vae(**_of_reference(asdict(sizes.vae)))
+        text_encoder = make_text_encoder(UMT5Config(**asdict(sizes.text_encoder)))
         tiny_vae = TinyVae(sizes.tiny_vae)
     values = _Values(dtype, seed)
     transformer.save_config(folder / "transformer")

@@ -141,7 +141,7 @@ class EngineSide:
         self._decoder.decode(latents, [state])
         with FlopCounterMode(display=False) as counter:
             self._decoder.decode(latents, [state])
-        return counter.get_total_flops() / 1e12
+        return float(counter.get_total_flops()) / 1e12
 
     def first(self) -> First:
         before = self.engine.counters()
@@ -196,8 +196,11 @@ class EngineSide:
         return 1000 * (came_at - began)
 
     def _open(self, videos: int) -> list[RolloutStream]:
-        size = {"width": self._size.width, "height": self._size.height}
-        requests = [VideoRequest(prompt=PROMPTS[number % 3], seed=number, **size) for number in range(videos)]
+        width, height = self._size.width, self._size.height
+        requests = [
+            VideoRequest(prompt=PROMPTS[number % 3], seed=number, width=width, height=height)
+            for number in range(videos)
+        ]
         return [self.engine.open(request.to_wire()) for request in requests]
 
     def _chunks(self, streams: Sequence[RolloutStream], count: int) -> list[float]:
