@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,10 @@ from small_pipelines.clips import FAMILIES, HEIGHT, STEPS, WIDTH, called_directl
 
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.interactions.messages import Progress
-from streamsynth.models.diffusers.loading import load_clips
+from streamsynth.models.diffusers.abilities import Bounds
+from streamsynth.models.diffusers.call import pictures
+from streamsynth.models.diffusers.loading import load_clips, load_pipeline
+from streamsynth.models.diffusers.model import PipelineModel
 from streamsynth.video import PictureUse, Size
 
 # A scheduler of diffusers' own asks numpy for what it deprecates.
@@ -68,6 +72,41 @@ def test_a_model_of_distilled_guidance_takes_no_negative_prompt_that_it_would_no
     assert (refused.value.code, refused.value.param) == (ErrorCode.UNSUPPORTED_FIELD, "negative_prompt")
 
 
+def test_a_negative_prompt_without_guidance_would_not_be_used_and_is_refused(tmp_path: Path) -> None:
+    """Neither where a request says so, nor where the pipeline does."""
+    engine = load_clips(**options(save("sdxl", tmp_path)))
+    engine.open(request("sdxl", guidance=None).to_wire())
+    with pytest.raises(StreamSynthError, match="left out where guidance is 1 or less"):
+        engine.open(request("sdxl", guidance=1.0).to_wire())
+    model = PipelineModel(
+        load_pipeline(tmp_path, dtype=torch.float32), Bounds(), device=torch.device("cpu"), capacity=1
+    )
+    guided = model._call.parameters["guidance_scale"]
+    model._call = replace(model._call, parameters={"guidance_scale": guided.replace(default=0.0)})
+    with pytest.raises(StreamSynthError, match="given with guidance above 1") as refused:
+        model.check(request("sdxl", guidance=None))
+    assert refused.value.param == "negative_prompt"
+    engine.close()
+
+
+def test_a_picture_that_the_safety_checker_blanks_is_an_error_not_a_black_picture() -> None:
+    blank = torch.zeros(1, 3, 8, 8)
+    assert pictures((blank, [False])).shape == (1, 8, 8, 3)
+    with pytest.raises(StreamSynthError, match="safety checker") as refused:
+        pictures((blank, [True]))
+    assert refused.value.param == "prompt"
+
+
+def test_the_autoencoder_can_have_a_dtype_of_its_own(tmp_path: Path) -> None:
+    folder = save("wan", tmp_path)
+    pipeline = load_pipeline(folder, dtype=torch.bfloat16, autoencoder_dtype=torch.float32)
+    assert (pipeline.transformer.dtype, pipeline.vae.dtype) == (torch.bfloat16, torch.float32)
+    engine = load_clips(**options(folder, dtype="bfloat16", autoencoder_dtype="float32"))
+    (made,) = make(engine, request("wan"))
+    assert made.error is None
+    engine.close()
+
+
 def test_a_prompt_that_no_text_encoder_reads_to_its_end_is_refused(tmp_path: Path) -> None:
     """SDXL reads 77 tokens, two of them its own marks; diffusers would cut the rest and go on."""
     engine = load_clips(**options(save("sdxl", tmp_path)))
@@ -98,7 +137,15 @@ def test_a_folder_that_is_none_or_brings_code_is_refused(index: str | None, word
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("sizes", ["64"]), ("dtype", "int8"), ("max_requests", 0), ("max_steps", 0), ("max_frames", 0), ("fps", 0)],
+    [
+        ("sizes", ["64"]),
+        ("dtype", "int8"),
+        ("autoencoder_dtype", "int8"),
+        ("max_requests", 0),
+        ("max_steps", 0),
+        ("max_frames", 0),
+        ("fps", 0),
+    ],
 )
 def test_an_option_that_makes_no_sense_is_refused_by_name(option: str, value: object, tmp_path: Path) -> None:
     with pytest.raises(StreamSynthError) as refused:

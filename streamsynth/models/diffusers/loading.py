@@ -45,13 +45,15 @@ def load_clips(
     ignored_layers: Sequence[str] = (),
     step_skipping: Mapping[str, Any] | None = None,
     attention: Mapping[str, Any] | None = None,
+    autoencoder_dtype: str | None = None,
     max_frames: int | None = None,
     fps: int | None = None,
 ) -> ClipEngine:
     """An engine that has made the folder's largest clip once. Raises INVALID_VALUE for an option, and START_FAILED for
     a folder that is none, code that it would bring along, or a pipeline that no request can serve."""
-    if dtype not in DTYPES:
-        raise invalid_value("dtype", dtype, "one of " + ", ".join(DTYPES))
+    for name, kind in (("dtype", dtype), ("autoencoder_dtype", autoencoder_dtype)):
+        if kind is not None and kind not in DTYPES:
+            raise invalid_value(name, kind, "one of " + ", ".join(DTYPES))
     counts = {"max_requests": max_requests, "max_steps": max_steps, "max_frames": max_frames, "fps": fps}
     for name, value in counts.items():
         if value is not None and not 1 <= value <= 10_000:
@@ -63,7 +65,13 @@ def load_clips(
         offload=offload, resident_blocks=resident_blocks, quantisation=quantisation, ignored_layers=ignored_layers
     )
     skipping, backends = parse_policy(step_skipping or {}), parse_attention(attention or {})
-    pipeline = load_pipeline(Path(folder), dtype=getattr(torch, dtype), recipe=placement.recipe, device=device)
+    pipeline = load_pipeline(
+        Path(folder),
+        dtype=getattr(torch, dtype),
+        autoencoder_dtype=None if autoencoder_dtype is None else getattr(torch, autoencoder_dtype),
+        recipe=placement.recipe,
+        device=device,
+    )
     set_backends(pipeline, backends)
     place(pipeline, placement, torch.device(device))
     model = PipelineModel(pipeline, bounds, device=torch.device(device), capacity=max_requests, skipping=skipping)
@@ -72,7 +80,14 @@ def load_clips(
     return engine
 
 
-def load_pipeline(folder: Path, *, dtype: torch.dtype, recipe: Recipe | None = None, device: str = "cpu") -> Any:
+def load_pipeline(
+    folder: Path,
+    *,
+    dtype: torch.dtype,
+    autoencoder_dtype: torch.dtype | None = None,
+    recipe: Recipe | None = None,
+    device: str = "cpu",
+) -> Any:
     """The pipeline on the CPU, with weights from safetensors alone. With a `recipe` its denoisers are quantised, on
     `device`, or taken from the cache of quantised weights, which a first load fills."""
     import diffusers
@@ -93,7 +108,9 @@ def load_pipeline(folder: Path, *, dtype: torch.dtype, recipe: Recipe | None = N
         raise StreamSynthError(ErrorCode.START_FAILED, message, param="folder")
     denoisers = [name for name in DENOISERS if (index.get(name) or [None])[0] is not None]
     parts = {} if recipe is None else {name: _quantised(folder, name, dtype, recipe, device) for name in denoisers}
-    pipeline = kind.from_pretrained(str(folder), dtype=dtype, local_files_only=True, use_safetensors=True, **parts)
+    load: Any = kind.from_pretrained
+    kinds = {"default": dtype, **({} if autoencoder_dtype is None else {"vae": autoencoder_dtype})}
+    pipeline = load(str(folder), dtype=kinds, local_files_only=True, use_safetensors=True, **parts)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 

@@ -109,6 +109,8 @@ class PipelineModel:
         return self.capacity - len(self._under_way)
 
     def check(self, request: VideoRequest) -> None:
+        if request.negative_prompt is not None and request.guidance is None and not self._guides_by_default():
+            raise invalid_value("negative_prompt", request.negative_prompt, "given with guidance above 1")
         if request.picture is not None:
             read_picture(request.picture)
         for name, text in (("prompt", request.prompt), ("negative_prompt", request.negative_prompt)):
@@ -145,6 +147,10 @@ class PipelineModel:
             clip.close()
         for clip in self._under_way:
             clip.lane.join()
+
+    def _guides_by_default(self) -> bool:
+        guidance = self._call.default(self._call.guidance) if self._call.guidance else None
+        return isinstance(guidance, (int, float)) and guidance > 1
 
     def _check_length(self, name: str, text: str) -> None:
         """Refuse what none of the text encoders would read to its end: the pipeline would cut it and go on."""

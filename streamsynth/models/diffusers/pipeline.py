@@ -17,6 +17,7 @@ DIFFUSERS = Pipeline(
                 "folder": "",
                 "device": "cuda",
                 "dtype": "bfloat16",
+                "autoencoder_dtype": UNSET,
                 "sizes": [],
                 "max_frames": UNSET,
                 "fps": UNSET,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,4 @@ def _counting(kind: type, owner: Any, on_step: Callable[[int, int], None]) -> ty
 
 
 def _signature(kind: type) -> Any:
-    import inspect
-
     return inspect.signature(kind.step)  # type: ignore[attr-defined]  # every scheduler has it
