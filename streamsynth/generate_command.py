@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
 
+from streamsynth.config.show import DeployOption
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.generation import IMAGE_FORMATS
 
@@ -25,6 +27,7 @@ def generate(
         Path, typer.Option("--output", "-o", metavar="FILE", help="An .mp4 for a clip; a .png or .jpg for an image.")
     ],
     model: Annotated[str | None, typer.Option(metavar="NAME")] = None,
+    deploy: DeployOption = None,
     url: Annotated[str | None, typer.Option(help="Use the server there, with the key in STREAMSYNTH_API_KEY.")] = None,
     size: Annotated[str | None, typer.Option(metavar="WxH", help="One of the model's sizes.")] = None,
     seconds: Annotated[float | None, typer.Option(help="How long a clip is: the nearest that the model makes.")] = None,
@@ -59,18 +62,22 @@ def generate(
     elif seconds is not None:
         raise invalid_value("--seconds", seconds, f"absent for an image; a clip is a file that ends in {_VIDEO_ENDING}")
     try:
-        asyncio.run(_run(prompt, asked, video=video, url=url))
+        asyncio.run(_run(prompt, asked, video=video, url=url, deploy=deploy or ()))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except OSError as error:
         raise StreamSynthError(ErrorCode.INVALID_VALUE, f"{error.filename or output}: {error.strerror}") from None
 
 
-async def _run(prompt: str, asked: dict[str, Any], *, video: bool, url: str | None) -> None:
+async def _run(prompt: str, asked: dict[str, Any], *, video: bool, url: str | None, deploy: Sequence[Path]) -> None:
     from streamsynth.api import StreamSynth
 
-    name = asked["model"] or (_default_model("video" if video else "image") if url is None else None)
-    synth = StreamSynth.connect(url) if url is not None else StreamSynth(name)
+    if url is not None:
+        synth = StreamSynth.connect(url)
+    elif deploy:
+        synth = StreamSynth(*([asked["model"]] if asked["model"] else []), deploy=deploy)
+    else:
+        synth = StreamSynth(asked["model"] or _default_model("video" if video else "image"))
     line = ProgressLine(sys.stderr)
     async with synth:
         if video:

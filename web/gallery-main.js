@@ -67,6 +67,8 @@ function showModels() {
 function showSizes() {
   const { sizes = [], fps = 1, limits = {}, default_frames: frames } = model() ?? {};
   byId("size").replaceChildren(...sizes.map(({ width, height }) => new Option(`${width} × ${height}`, `${width}x${height}`)));
+  byId("steps-field").hidden = !model()?.max_steps;
+  byId("steps").max = model()?.max_steps ?? "";
   const most = Math.floor((2 * limits.max_frames) / fps) / 2 || 1;
   byId("seconds").max = most;
   if (Number(byId("seconds").value) > most) byId("seconds").value = most;
@@ -79,6 +81,7 @@ async function make() {
   const fields = { prompt, model: model().id, size: byId("size").value };
   const seed = byId("seed").value.trim();
   if (seed) fields.seed = seed;
+  if (model().max_steps && byId("steps").value) fields.num_inference_steps = Number(byId("steps").value);
   try {
     if (kind() === "video") {
       show(await jobs.create({ ...fields, seconds: Number(byId("seconds").value) }));

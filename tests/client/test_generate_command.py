@@ -47,6 +47,14 @@ def test_the_files_ending_says_what_is_made(door: str, server: ServerProcess, tm
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_a_deploy_file_says_which_model_and_how(tmp_path: Path) -> None:
+    deploy, path = tmp_path / "deploy.yaml", tmp_path / "image.png"
+    deploy.write_text("pipeline: paint\nstages:\n  brush:\n    step_ms: 1\n")
+    done = run("red", "-o", str(path), "--deploy", str(deploy), *SMALL)
+    assert done.returncode == 0, done.stderr
+    assert len(pictures(path.read_bytes())) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
