@@ -108,7 +108,8 @@ def _rows(model: nn.Module, load: OffloadLoad, device: torch.device, *, streamed
             "over the better peer": min(others) / took if others and name == OURS else None,
             "stall share": None if statistics is None else statistics.stall_ms / 1000 / sum(ran.pass_s) / load.passes,
             "copy GB/s": None if statistics is None else statistics.gigabytes_per_s,
-            "peak GB": ran.peak_bytes / 1e9,
+            "allocator's peak GB": ran.peak_bytes / 1e9,
+            "device's GB": ran.used_bytes / 1e9,
             "same bits": f"{sum(same)} of {len(same)}",
         }
 

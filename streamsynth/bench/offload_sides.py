@@ -68,10 +68,12 @@ def inputs(tokens: int, dtype: torch.dtype, device: torch.device) -> Callable[[n
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """Seconds of each round's passes, each pass's share; the most memory above what was there before."""
+    """Seconds of each round's passes, each pass's share; the most that the allocator gave out meanwhile, and what all
+    processes had of the device at the end."""
 
     pass_s: list[float]
     peak_bytes: int
+    used_bytes: int
     output: Tensor
     statistics: OffloadStatistics | None = None
 
@@ -145,7 +147,7 @@ def timed(
             run()
         synchronize(device)
         took.append((time.perf_counter() - began) / passes)
-    return Ran(took, peak_bytes(device), output.float().cpu(), None if since is None else since())
+    return Ran(took, peak_bytes(device), _used_bytes(device), output.float().cpu(), None if since is None else since())
 
 
 def link_bytes_per_s(nbytes: int, device: torch.device, rounds: int = 5) -> float:
@@ -172,6 +174,13 @@ def peak_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _used_bytes(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free
 
 
 def reset_peak(device: torch.device) -> None:

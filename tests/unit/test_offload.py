@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 
 import pytest
@@ -210,6 +212,24 @@ def test_a_block_that_runs_twice_in_a_pass_is_refused_by_name() -> None:
     offload_blocks(model)
     with pytest.raises(StreamSynthError, match=r"blocks\.1 was entered twice in a pass"):
         model(given())
+
+
+def test_closing_lets_go_of_memory_and_of_methods() -> None:
+    """Also where somebody has wrapped a block's method since, and holds on to the object."""
+    model, x = network(), given()
+    expected = model(x)
+    offloaded = offload_blocks(model)
+    inner = model.blocks[3].forward
+    model.blocks[3].forward = lambda x: inner(x)  # type: ignore[method-assign]  # as hooks do
+    slabs = [weakref.ref(memory) for memory in offloaded.executor.memories]
+    assert torch.equal(model(x), expected)
+    offloaded.close()
+    gc.collect()
+    assert [ref() for ref in slabs] == [None, None]
+    assert offloaded.host_tensors() == {}
+    assert ["forward" in block.__dict__ for block in model.blocks] == [False, False, False, True, False]
+    assert torch.equal(model(x), expected)
+    assert torch.equal(offload_blocks(model).module(x), expected)
 
 
 def test_an_absent_weight_has_a_shape_and_a_dtype_and_no_values() -> None:

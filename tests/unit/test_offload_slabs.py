@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamsynth.engine.offload.host import HostMemory
 from streamsynth.engine.offload.slab import ALIGNMENT, SlabLayout, slab_memory
 from streamsynth.engine.offload.slots import Slot, SlotState
 from streamsynth.errors import StreamSynthError
@@ -53,6 +54,20 @@ def test_blocks_that_are_built_alike_have_equal_layouts() -> None:
     assert SlabLayout.of(one) == SlabLayout.of(other)
     assert hash(SlabLayout.of(one)) == hash(SlabLayout.of(other))
     assert SlabLayout.of(one) != SlabLayout.of([one[0], torch.rand(6)])
+
+
+class Refusing:
+    """A CUDA runtime that has no memory to lock."""
+
+    def cudaHostRegister(self, *_: int) -> int:  # noqa: N802  # CUDA's name
+        return 2
+
+
+def test_memory_that_cannot_be_pinned_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """V58"""
+    monkeypatch.setattr(torch.cuda, "cudart", Refusing)
+    with pytest.raises(StreamSynthError, match=r"cannot pin 4096 bytes of host memory \(CUDA error 2\)"):
+        HostMemory(4096, pinned=True)
 
 
 STEPS = ("load", "arrived", "use", "release", "discard")

@@ -115,6 +115,11 @@ class SlotExecutor:
             if room.slot.state is not SlotState.FREE:
                 self._discard(room)
 
+    def close(self) -> None:
+        """Let go of the device's memory."""
+        self.drain()
+        self._rooms.clear()
+
     def _bring(self, block: int) -> _Room:
         room = self._holding(block)
         if room is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +14,9 @@ from torch import Tensor
 from streamsynth.engine.offload.slab import SlabLayout, slab_memory
 from streamsynth.engine.offload.transfer import ARRIVED, Arrival, Fence, Transfer
 from streamsynth.errors import ErrorCode, StreamSynthError
+
+# Pinned for every device of the process.
+_PORTABLE = 1
 
 
 class HostBlocks(Protocol):
@@ -31,7 +35,8 @@ class HostBlocks(Protocol):
     def tensors(self, block: int) -> list[Tensor]:
         """On the host, whole."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of everything; tensors that were handed out stay."""
 
 
 class PinnedSlabs:
@@ -60,7 +65,7 @@ class PinnedSlabs:
         return layout.views(memory.slab)
 
     def close(self) -> None:
-        pass
+        self._slabs.clear()
 
 
 class StagedBlocks:
@@ -93,6 +98,8 @@ class StagedBlocks:
 
     def close(self) -> None:
         self._packer.shutdown()
+        self._blocks.clear()
+        self._staging.clear()
 
     def _open_staging(self) -> None:
         largest = max(layout.nbytes for layout, _ in self._blocks)
@@ -128,19 +135,27 @@ class HostMemory:
     """
 
     def __init__(self, nbytes: int, *, pinned: bool) -> None:
-        self.slab = slab_memory(nbytes, torch.device("cpu"))
+        self.slab = _whole_pages(nbytes) if pinned and nbytes else slab_memory(nbytes, torch.device("cpu"))
         if pinned and nbytes:
             self._pin(self.slab)
 
     def _pin(self, slab: Tensor) -> None:
         runtime = torch.cuda.cudart()
-        error = int(runtime.cudaHostRegister(slab.data_ptr(), slab.nbytes, 0))
+        error = int(runtime.cudaHostRegister(slab.data_ptr(), slab.nbytes, _PORTABLE))
         if error != 0 or not slab.is_pinned():
             raise StreamSynthError(
                 ErrorCode.START_FAILED, f"cannot pin {slab.nbytes} bytes of host memory (CUDA error {error})"
             )
         # The arguments keep the memory until it is no longer registered.
         weakref.finalize(self, _unpin, runtime, slab).atexit = False
+
+
+def _whole_pages(nbytes: int) -> Tensor:
+    """Pages are registered, and one page only once: no slab shares any with another."""
+    memory = mmap.mmap(-1, nbytes)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    with torch.inference_mode(False):
+        return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 def _unpin(runtime: object, slab: Tensor) -> None:

@@ -104,6 +104,7 @@ class Offloaded:
         self.lockstep = Lockstep(self.executor, len(plan.blocks)) if in_step else None
         self._views: dict[tuple[int, SlabLayout], list[nn.Parameter]] = {}
         self._closed = False
+        self._wrapped: list[tuple[nn.Module, str, Callable[..., Any] | None, Callable[..., Any]]] = []
         for number, block in enumerate(blocks):
             for entry in plan.entries:
                 self._wrap(number, block, entry)
@@ -138,11 +139,16 @@ class Offloaded:
             return
         self.executor.drain()
         self._closed = True
+        self._unwrap()
         for number, each in enumerate(self._streamed):
             parameters = [nn.Parameter(tensor, requires_grad=False) for tensor in self._host.tensors(number)]
             for place in each.places:
                 place.owner[place.name] = parameters[place.index]
+        # Somebody may hold on to this object, and to wrapped methods: not to what is large.
+        self._views.clear()
+        self._streamed.clear()
         self._host.close()
+        self.executor.close()
 
     def _take(self, parts: BlockParts, device: torch.device) -> _Streamed:
         """Pack a block, and let go of its tensors."""
@@ -163,7 +169,19 @@ class Offloaded:
         inner = getattr(owner, method, None)
         if inner is None:
             raise invalid_value("entries", entry, f"a method of {self.plan.blocks[number]}")
-        setattr(owner, method, self._entering(number, inner))
+        wrapped = self._entering(number, inner)
+        self._wrapped.append((owner, method, owner.__dict__.get(method), wrapped))
+        setattr(owner, method, wrapped)
+
+    def _unwrap(self) -> None:
+        """Where nobody has wrapped the wrapper; there it stays, and does nothing."""
+        for owner, method, before, wrapped in self._wrapped:
+            if owner.__dict__.get(method) is not wrapped:
+                continue
+            delattr(owner, method)
+            if before is not None:
+                setattr(owner, method, before)
+        self._wrapped.clear()
 
     def _entering(self, number: int, inner: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(inner)

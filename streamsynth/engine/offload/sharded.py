@@ -49,7 +49,7 @@ class ShardedSlabs:
         return layout.views(target.cpu())
 
     def close(self) -> None:
-        pass
+        self._parts.clear()
 
     def _own(self, whole: Tensor) -> Tensor:
         part = whole.nbytes // self._ranks.size

@@ -6,6 +6,7 @@ last use. An *arrival* makes the compute stream wait for a copy. On a CUDA devic
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -58,7 +59,10 @@ class Transfer(Protocol):
 
 
 def open_transfer(device: torch.device) -> Transfer:
-    return CudaTransfer(device) if device.type == "cuda" else HostTransfer(device)
+    if device.type != "cuda":
+        return HostTransfer(device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return CudaTransfer(torch.device("cuda", index))
 
 
 class HostTransfer:
@@ -139,6 +143,8 @@ class CudaTransfer:
         self.stream = torch.cuda.Stream(device)
         self._done = OffloadStatistics()
         self._timed: deque[_Timed] = deque()
+        # Copies from staging slabs begin on a thread of their own.
+        self._counting = threading.Lock()
 
     def fence(self) -> Fence:
         return self._record(torch.cuda.Event())
@@ -156,9 +162,10 @@ class CudaTransfer:
             if then is not None:
                 then().wait()
             timed.ended.record(self.stream)
-        self._timed.append(timed)
-        while len(self._timed) > self._KEPT and self._timed[0].ended.query():
-            self._count(self._timed.popleft())
+        with self._counting:
+            self._timed.append(timed)
+            if len(self._timed) > self._KEPT:
+                self._count()
         return _CudaArrival(timed, self)
 
     def host_waited(self, seconds: float) -> None:
@@ -166,9 +173,9 @@ class CudaTransfer:
 
     def statistics(self) -> OffloadStatistics:
         torch.cuda.synchronize(self.device)
-        while self._timed:
-            self._count(self._timed.popleft())
-        return self._done
+        with self._counting:
+            self._count()
+            return self._done
 
     def reset(self) -> None:
         self.statistics()
@@ -178,18 +185,18 @@ class CudaTransfer:
         event.record(torch.cuda.current_stream(self.device))
         return event
 
-    def _count(self, timed: _Timed) -> None:
-        done = self._done
-        stall_ms = 0.0
-        if timed.asked is not None and timed.got is not None and timed.got.query():
-            stall_ms = timed.asked.elapsed_time(timed.got)
-        self._done = replace(
-            done,
-            loads=done.loads + 1,
-            nbytes=done.nbytes + timed.nbytes,
-            copy_ms=done.copy_ms + timed.began.elapsed_time(timed.ended),
-            stall_ms=done.stall_ms + stall_ms,
-        )
+    def _count(self) -> None:
+        """Those that have been waited for, in their order; the others later."""
+        while self._timed and (got := self._timed[0].got) is not None and got.query():
+            timed, done = self._timed.popleft(), self._done
+            assert timed.asked is not None
+            self._done = replace(
+                done,
+                loads=done.loads + 1,
+                nbytes=done.nbytes + timed.nbytes,
+                copy_ms=done.copy_ms + timed.began.elapsed_time(timed.ended),
+                stall_ms=done.stall_ms + timed.asked.elapsed_time(got),
+            )
 
 
 class _CudaArrival:

@@ -89,7 +89,14 @@ class Float8Linear(nn.Module):
         fused = None if dtype is torch.float32 or self.bias is None else self.bias.to(dtype)
         weight = self.float8
         out = torch._scaled_mm(
-            given.values, weight.values.t(), scale_a=given.scale, scale_b=weight.scale, bias=fused, out_dtype=dtype
+            given.values,
+            weight.values.t(),
+            scale_a=given.scale,
+            scale_b=weight.scale,
+            bias=fused,
+            out_dtype=dtype,
+            # Sums of fewer bits than float32's: far less than what the inputs' rounding costs.
+            use_fast_accum=True,
         )
         return out if fused is not None or self.bias is None else out + self.bias
 
