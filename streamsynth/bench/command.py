@@ -217,6 +217,40 @@ def rollout(
 
 
 @app.command()
+def clips(
+    folder: Annotated[Path, typer.Argument(help="A pipeline in diffusers' layout.")],
+    width: Annotated[int, typer.Option(min=16)] = 512,
+    height: Annotated[int, typer.Option(min=16)] = 512,
+    frames: Annotated[int, typer.Option(min=1)] = 1,
+    steps: Annotated[int, typer.Option(min=1)] = 4,
+    count: Annotated[int, typer.Option(min=1, help="Requests a round.")] = 8,
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
+    together: Annotated[list[int] | None, typer.Option(min=1, help="Made at once; may be repeated.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cuda",
+    dtype: Annotated[str, typer.Option()] = "bfloat16",
+    threads: Annotated[int, typer.Option(min=1)] = 1,
+    output: OutputOption = OUTPUT,
+) -> None:
+    """Whole clips and images: the engine beside the same pipeline of diffusers called in a loop."""
+    from streamsynth.bench.clips import ClipsLoad, bench_clips
+    from streamsynth.video import Size
+
+    load = ClipsLoad(
+        folder=folder,
+        size=Size(width=width, height=height),
+        frames=frames,
+        steps=steps,
+        clips=count,
+        rounds=rounds,
+        together=together or (1, 2),
+        device=device,
+        dtype=dtype,
+        threads=threads,
+    )
+    _leave([bench_clips(load)], output)
+
+
+@app.command()
 def offload(
     part: Annotated[
         list[str] | None, typer.Option(metavar="PART", help="passes, linears or load; may be repeated; default: all.")

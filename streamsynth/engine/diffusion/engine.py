@@ -74,12 +74,18 @@ class ClipEngine:
 
     whole_clips = True
 
-    def __init__(self, model: ClipModel, envelope: Envelope, measured: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        model: ClipModel,
+        envelope: Envelope,
+        measured: Mapping[str, int] | None = None,
+        outputs: OutputThread | None = None,
+    ) -> None:
         self.traits = within(model.traits, envelope)
         self._model = model
         self._envelope = envelope
         self._measured = dict(measured or {})
-        self._outputs = OutputThread(model.device)
+        self._outputs = outputs or OutputThread(model.device)
         self._streams: set[ClipStream] = set()
         self._waiting: deque[ClipStream] = deque()
         self._steps = self._clips = 0
