@@ -30,8 +30,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     owner: str
     status: JobStatus
-    created_at: int
-    completed_at: int | None = None
+    created_at: float
+    completed_at: float | None = None
     model: str
     prompt: str
     negative_prompt: str | None = None
@@ -56,7 +56,7 @@ def new_record(job_id: str, owner: str, settings: ClipSettings, now_s: float) ->
         id=job_id,
         owner=owner,
         status=JobStatus.QUEUED,
-        created_at=int(now_s),
+        created_at=now_s,
         model=settings.model,
         prompt=request.prompt,
         negative_prompt=request.negative_prompt,
@@ -75,13 +75,11 @@ def begun(record: JobRecord) -> JobRecord:
 
 
 def completed(record: JobRecord, nbytes: int, now_s: float) -> JobRecord:
-    return msgspec.structs.replace(record, status=JobStatus.COMPLETED, completed_at=int(now_s), nbytes=nbytes)
+    return msgspec.structs.replace(record, status=JobStatus.COMPLETED, completed_at=now_s, nbytes=nbytes)
 
 
 def failed(record: JobRecord, error: StreamSynthError, now_s: float) -> JobRecord:
-    return msgspec.structs.replace(
-        record, status=JobStatus.FAILED, completed_at=int(now_s), nbytes=0, error=error.to_wire()
-    )
+    return msgspec.structs.replace(record, status=JobStatus.FAILED, completed_at=now_s, nbytes=0, error=error.to_wire())
 
 
 def interrupted() -> StreamSynthError:
@@ -115,9 +113,9 @@ def shown(record: JobRecord, headway: Headway, kept_s: float) -> dict[str, Any]:
         "object": "video",
         "status": record.status.value,
         "progress": headway.percent(record),
-        "created_at": record.created_at,
-        "completed_at": finished_at,
-        "expires_at": finished_at + int(kept_s) if finished_at is not None else None,
+        "created_at": int(record.created_at),
+        "completed_at": int(finished_at) if finished_at is not None else None,
+        "expires_at": int(finished_at + kept_s) if finished_at is not None else None,
         "model": record.model,
         "prompt": record.prompt,
         "seconds": f"{round(record.num_frames / record.fps, _DIGITS):g}",

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.observe.job_metrics import JobMetrics
 from streamsynth.realtime.admission import Admission
 from streamsynth.realtime.auth import Caller
@@ -51,6 +51,13 @@ class Job:
     making: Making | None = None
     task: asyncio.Task[None] | None = None
     removed: bool = False
+
+
+class Page(NamedTuple):
+    """Jobs as they are shown, and whether others follow."""
+
+    jobs: list[dict[str, Any]]
+    more: bool
 
 
 class VideoJobs:
@@ -127,14 +134,22 @@ class VideoJobs:
         """Raises `not_found`, also for another caller's."""
         return self._shown(self._find(caller, job_id))
 
-    def list(self, caller: Caller) -> list[dict[str, Any]]:
-        """The caller's, oldest first."""
+    def page(self, caller: Caller, *, after: str | None, limit: int, newest_first: bool) -> Page:
+        """The caller's, from the one behind `after` on. Raises `invalid_value` if that is not there."""
         now_s = time.time()
-        return [
-            self._shown(job)
+        jobs = [
+            job
             for job in self._jobs.values()
             if job.record.owner == caller.owner and not is_expired(job.record, self._limits, now_s)
         ]
+        if newest_first:
+            jobs.reverse()
+        if after is not None:
+            places = [place for place, job in enumerate(jobs, 1) if job.record.id == after]
+            if not places:
+                raise invalid_value("after", after, "the id of a video that is there")
+            jobs = jobs[places[0] :]
+        return Page([self._shown(job) for job in jobs[:limit]], len(jobs) > limit)
 
     def content(self, caller: Caller, job_id: str, variant: str) -> Path:
         """Where its file is, once there is one. Raises `not_found`, or `not_ready` while it is being made."""

@@ -41,22 +41,16 @@ async def list_videos(request: web.Request) -> web.Response:
     if order not in ("asc", "desc"):
         raise invalid_value("order", order, "asc or desc")
     limit = whole_number("limit", request.query.get("limit", _DEFAULT_LISTED), 1, _MOST_LISTED)
-    jobs = _jobs(request).list(request[CALLER])
-    if order == "desc":
-        jobs.reverse()
-    if (after := request.query.get("after")) is not None:
-        ids = [job["id"] for job in jobs]
-        if after not in ids:
-            raise invalid_value("after", after, "the id of a video that is there")
-        jobs = jobs[ids.index(after) + 1 :]
-    page = jobs[:limit]
+    jobs, more = _jobs(request).page(
+        request[CALLER], after=request.query.get("after"), limit=limit, newest_first=order == "desc"
+    )
     return web.json_response(
         {
             "object": "list",
-            "data": page,
-            "first_id": page[0]["id"] if page else None,
-            "last_id": page[-1]["id"] if page else None,
-            "has_more": len(jobs) > limit,
+            "data": jobs,
+            "first_id": jobs[0]["id"] if jobs else None,
+            "last_id": jobs[-1]["id"] if jobs else None,
+            "has_more": more,
         },
         headers={"Cache-Control": "no-store"},
     )

@@ -29,6 +29,7 @@ class ClipFile:
         self._thumbnail = thumbnail
         self._encoder = ClipEncoder(width=width, height=height, fps=fps)
         self._file: BinaryIO | None = None
+        self._finished = False
         self.nbytes = 0
 
     @property
@@ -50,12 +51,15 @@ class ClipFile:
         os.fsync(self._file.fileno())
         self._file.close()
         self._unfinished.replace(self._path)
+        self._finished = True
 
     def discard(self) -> None:
         """Leave nothing of an unfinished file; of a finished one, everything. Idempotent."""
-        if self._file is not None:
+        if self._file is not None and not self._finished:
             self._file.close()
             self._unfinished.unlink(missing_ok=True)
+            if self._thumbnail is not None:
+                self._thumbnail.unlink(missing_ok=True)
 
     def _write(self, file: BinaryIO, data: bytes) -> None:
         file.write(data)

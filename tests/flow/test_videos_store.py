@@ -102,7 +102,7 @@ async def test_a_file_that_outgrows_the_store_fails_and_leaves_nothing(serve: An
         assert (large["status"], large["error"]["code"]) == ("failed", "message_too_large")
         assert "12000 bytes, the limit stored_video_bytes" in large["error"]["message"]
         assert (await refusal(http, "GET", f"{VIDEOS}/{small['id']}"))[0] == 404, "it made room for the larger one"
-    assert not [name for name in os.listdir(tmp_path) if name.endswith((".mp4", ".part"))]
+    assert not [name for name in os.listdir(tmp_path) if name.endswith((".mp4", ".part", ".jpg"))]
 
 
 async def test_a_finished_video_goes_when_its_time_is_over(serve: Any) -> None:
