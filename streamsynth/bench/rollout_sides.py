@@ -105,6 +105,7 @@ class EngineSide:
         began = time.perf_counter()
         cuda = parts.device.startswith("cuda")
         self._size = load.size
+        self._device = parts.device
         self._steps = len(load.denoising_step_list)
         self._decoder: StreamingDecoder = (load_tiny_vae if tiny else load_vae)(
             decoder, dtype=parts.dtype, device=parts.device
@@ -219,8 +220,10 @@ class EngineSide:
         return times
 
     def _settle(self) -> None:
+        """Launch what is left, and wait for the device."""
         while self.engine.step(()).unfinished:
             pass
+        _wait_for(self._device)
 
     def _close(self, streams: Sequence[RolloutStream]) -> None:
         for stream in streams:
@@ -246,10 +249,10 @@ class DiffusersSide:
         if latents.shape not in self._warm:
             self._warm.add(tuple(latents.shape))
             self._flow(latents)
-        self._wait()
+        _wait_for(self._parts.device)
         began = time.perf_counter()
         self._flow(latents)
-        self._wait()
+        _wait_for(self._parts.device)
         return 1000 * (time.perf_counter() - began)
 
     @torch.inference_mode()
@@ -275,6 +278,7 @@ class DiffusersSide:
         drawn = torch.randn(shape, generator=generator, device=self._parts.device)
         return drawn.to(self._parts.dtype)
 
-    def _wait(self) -> None:
-        if self._parts.device.startswith("cuda"):
-            torch.cuda.synchronize()
+
+def _wait_for(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()

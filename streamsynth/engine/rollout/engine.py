@@ -168,8 +168,8 @@ class RolloutEngine:
         for stream in asked:
             while stream.made:
                 made.append((stream, stream.made.popleft()))
-        # A commit is left to be done, which nobody waits for yet, or passes to see the end of.
-        unfinished = bool(self._making) or self._launches.under_way
+        # A commit is left to be done, which nobody waits for yet, or pictures come that nobody has asked for again.
+        unfinished = bool(self._making) or self._launches.brings_pictures
         return StepResult(made, worked=bool(admitted or worked or made), unfinished=unfinished)
 
     def forget(self, stream: RolloutStream) -> None:
@@ -187,6 +187,7 @@ class RolloutEngine:
             self._pool.check([])
 
     def counters(self) -> dict[str, int]:
+        self._launches.tally()
         return {
             "live": len(self._streams),
             "waiting": len(self._waiting),
@@ -199,7 +200,7 @@ class RolloutEngine:
         }
 
     def close(self) -> None:
-        pass
+        self._launches.wait()
 
     def _admit(self, now: float) -> int:
         """In order of arrival, all or nothing: a large one is not overtaken for ever. Returns how many."""

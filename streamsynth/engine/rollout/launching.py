@@ -54,8 +54,9 @@ class Launches(Generic[Owner]):
         self._flights: deque[_Flight[Owner]] = deque()
 
     @property
-    def under_way(self) -> bool:
-        return bool(self._flights)
+    def brings_pictures(self) -> bool:
+        """Whether anything under way does: nobody waits for the rest."""
+        return any(flight.pictures is not None for flight in self._flights)
 
     def launch(self, owner: Owner, passes: Iterator[Pass]) -> PassKind | None:
         """Launch the next of `passes`, and fetch what pictures it makes; None if there is none."""
@@ -75,14 +76,29 @@ class Launches(Generic[Owner]):
 
     def landed(self, *, idle: bool) -> Iterator[Landed[Owner]]:
         """The passes that are over, in their order. Waits while more than `AHEAD` are queued behind the one in flight,
-        and, where the host is `idle`, for the oldest."""
-        while self._flights and (idle or len(self._flights) > 1 + AHEAD or self._flights[0].ready.reached()):
-            flight = self._flights.popleft()
-            flight.ready.wait()
-            self.spent_us[flight.done.kind] += round(1000 * flight.ended.ms_since(flight.began))
-            self.passes[flight.done.kind] += 1
+        and, where the host is `idle`, for pictures."""
+        while self._flights and (
+            len(self._flights) > 1 + AHEAD or (idle and self.brings_pictures) or self._flights[0].ready.reached()
+        ):
+            flight = self._land()
             yield Landed(flight.owner, flight.pictures)
-            idle = False
+
+    def tally(self) -> None:
+        """Count what is over and brings nobody anything."""
+        while self._flights and self._flights[0].pictures is None and self._flights[0].ready.reached():
+            self._land()
+
+    def wait(self) -> None:
+        """Until the device is done; pictures that were on their way are dropped."""
+        while self._flights:
+            self._land()
+
+    def _land(self) -> _Flight[Owner]:
+        flight = self._flights.popleft()
+        flight.ready.wait()
+        self.spent_us[flight.done.kind] += round(1000 * flight.ended.ms_since(flight.began))
+        self.passes[flight.done.kind] += 1
+        return flight
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ def measure_chunk(
         captured=_captured(model, sizes),
     )
     warm_up(engine, sizes, videos)
+    engine.close()
     del engine
     gc.collect()  # What it captured refers to itself, and its memory is wanted.
     return pages * page_bytes(model, page_tokens, quantised_pages=quantised_pages)
