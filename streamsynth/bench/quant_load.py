@@ -99,7 +99,7 @@ def _start(source: Source, recipe: Recipe, cache: QuantCache | None, load: Quant
     reset_peak(device)
     synchronize(device)
     began = time.perf_counter()
-    loaded = load_quantised(source, recipe, cache, device)
+    loaded = load_quantised(source, recipe, cache, device, stay=True)
     loaded.module.to(device)
     synchronize(device)
     took = time.perf_counter() - began

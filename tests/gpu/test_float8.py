@@ -66,12 +66,14 @@ def test_a_layer_gives_what_it_gives_on_the_cpu(dtype: torch.dtype, bias: bool, 
     assert float((there.cpu().double() - here).norm() / here.norm()) < 5e-3
 
 
-def test_quantising_takes_one_weight_at_a_time_on_the_device() -> None:
+@pytest.mark.parametrize("stay", [False, True])
+def test_quantising_takes_one_weight_at_a_time_on_the_device(stay: bool) -> None:
     """V66: a model that is loaded and quantised there peaks at what it ends at and one layer's working memory."""
     model = nn.Sequential(*(nn.Linear(2048, 2048, dtype=torch.bfloat16) for _ in range(16)))
     torch.cuda.reset_peak_memory_stats(CUDA)
     before = torch.cuda.memory_allocated(CUDA)
-    quantise_linears(model, Recipe(), CUDA)
+    quantise_linears(model, Recipe(), CUDA, stay=stay)
+    assert model[3].weight_bytes.device.type == ("cuda" if stay else "cpu")
     model.to(CUDA)
     torch.cuda.synchronize()
     steady = torch.cuda.memory_allocated(CUDA) - before

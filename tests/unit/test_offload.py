@@ -299,6 +299,8 @@ def test_what_cannot_be_offloaded_is_refused_by_name() -> None:
     for plan in (("nothing",), ("blocks.0", "blocks.0"), ("blocks", "blocks.0"), ()):
         with pytest.raises(StreamSynthError, match="blocks is"):
             offload_blocks(network(), plan=OffloadPlan(plan))
+    with pytest.raises(StreamSynthError, match="sharing is 'sharded'; it must be auto or local"):
+        offload_blocks(network(), OffloadOptions(sharing="sharded"))
     for wrong in ({"resident_blocks": -1}, {"prefetch_blocks": 9}, {"host": "disk"}):
         with pytest.raises(StreamSynthError, match=next(iter(wrong))):
             OffloadOptions(**wrong)  # type: ignore[arg-type]

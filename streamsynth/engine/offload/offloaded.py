@@ -44,6 +44,8 @@ def offload_blocks(
     Raises INVALID_VALUE for a model that cannot be offloaded, START_FAILED where host memory cannot be pinned.
     """
     options = options or OffloadOptions()
+    if options.sharing == "sharded":
+        raise invalid_value("sharing", options.sharing, "auto or local where one process has the model")
     transfer = open_transfer(torch.device(device))
     host = PinnedSlabs(transfer) if options.host == "pinned" else StagedBlocks(transfer)
     # What is made here has to be ordinary tensors: a later pass may run outside of the caller's inference mode.

@@ -45,12 +45,15 @@ class Float8Linear(nn.Module):
         return Float8(self.weight_bytes.view(FLOAT8), self.weight_scale)
 
     @classmethod
-    def of(cls, linear: nn.Linear, path: str, device: torch.device | None = None) -> Float8Linear:
-        """Quantised on `device` (default: where it is), kept where `linear` is. Raises INVALID_VALUE for a weight that
-        is not finite."""
-        home = linear.weight.device
-        made = quantised_weight(linear.weight.detach().to(device or home), f"{path}.weight")
-        return cls(Float8(made.values.to(home), made.scale.to(home)), linear.bias, linear.weight.dtype)
+    def of(
+        cls, linear: nn.Linear, path: str, device: torch.device | None = None, *, stay: bool = False
+    ) -> Float8Linear:
+        """Quantised on `device` (default: where it is), kept there if it is to `stay`, else where `linear` is. Raises
+        INVALID_VALUE for a weight that is not finite."""
+        home = device if stay and device is not None else linear.weight.device
+        made = quantised_weight(linear.weight.detach().to(device or linear.weight.device), f"{path}.weight")
+        bias = None if linear.bias is None else linear.bias.to(home)
+        return cls(Float8(made.values.to(home), made.scale.to(home)), bias, linear.weight.dtype)
 
     @classmethod
     def empty(cls, linear: nn.Linear) -> Float8Linear:

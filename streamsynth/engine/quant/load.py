@@ -58,25 +58,26 @@ def load_quantised(
     *,
     agreed: Callable[[bool], bool] = lambda hit: hit,
     builds: bool = True,
+    stay: bool = False,
 ) -> Loaded:
     """For inference, on the CPU; a hit and a miss give the same bytes. A hit's weights are views of mapped files.
 
-    Weights are quantised on `device`. `agreed`: of several ranks, whether all have what this one says it has: then all
+    Weights are quantised on `device`; those of a miss `stay` there where all of the module will be. `agreed`: of several ranks, whether all have what this one says it has: then all
     take the same way; one of them `builds`. Blocks; raises what `source.full` raises, and INVALID_VALUE as
     `quantise_linears`.
     """
     if cache is None:
-        return _made(source, recipe, device)
+        return _made(source, recipe, device, stay)
     found, fault = _found(source, recipe, cache)
     if agreed(found is not None) and found is not None:
         return found
     if not builds:
-        return _made(source, recipe, device, fault)
+        return _made(source, recipe, device, stay, fault)
     try:
         wanted = source.wanted(recipe, cache, fresh=True)
     except OSError as error:
-        return _made(source, recipe, device, _fault(str(error)))
-    made = _made(source, recipe, device, fault)
+        return _made(source, recipe, device, stay, _fault(str(error)))
+    made = _made(source, recipe, device, stay, fault)
     try:
         # A source that changed while it was read would be kept under a name that is not its own.
         if source.wanted(recipe, cache) != wanted:
@@ -116,9 +117,11 @@ def _found(source: Source, recipe: Recipe, cache: QuantCache) -> tuple[Loaded | 
     return Loaded(module.eval().requires_grad_(False), quantised, True), None
 
 
-def _made(source: Source, recipe: Recipe, device: torch.device | str | None, fault: str | None = None) -> Loaded:
+def _made(
+    source: Source, recipe: Recipe, device: torch.device | str | None, stay: bool, fault: str | None = None
+) -> Loaded:
     module = source.full()
-    quantised = quantise_linears(module, recipe, device)
+    quantised = quantise_linears(module, recipe, device, stay=stay)
     return Loaded(module.eval().requires_grad_(False), quantised, False, fault)
 
 
