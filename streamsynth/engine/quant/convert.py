@@ -27,10 +27,10 @@ def quantise_linears(
 ) -> Quantised:
     """Replace every `nn.Linear` that the recipe does not ignore, in place, one at a time.
 
-    A weight is quantised on `device` (default: where it lies), and goes back to where it was unless it is to `stay`; the
-    bytes are the same on every device. Subclasses of `nn.Linear` are left, for they may do something else with their weight, and so is a
-    weight that two layers share. To be called before `offload_blocks`. Raises INVALID_VALUE where nothing is quantised,
-    for a pattern that ignores nothing, and for a weight that is not finite.
+    A weight is quantised on `device` (default: where it lies), and goes back to where it was unless it is to `stay`;
+    the bytes are the same on every device. Subclasses of `nn.Linear` are left, for they may do something else with
+    their weight, and so is a weight that two layers share. To be called before `offload_blocks`. Raises INVALID_VALUE
+    where nothing is quantised, for a pattern that ignores nothing, and for a weight that is not finite.
     """
     at = None if device is None else torch.device(device)
     return _replace(module, recipe, lambda linear, path: Float8Linear.of(linear, path, at, stay=stay))

@@ -62,9 +62,9 @@ def load_quantised(
 ) -> Loaded:
     """For inference, on the CPU; a hit and a miss give the same bytes. A hit's weights are views of mapped files.
 
-    Weights are quantised on `device`; those of a miss `stay` there where all of the module will be. `agreed`: of several ranks, whether all have what this one says it has: then all
-    take the same way; one of them `builds`. Blocks; raises what `source.full` raises, and INVALID_VALUE as
-    `quantise_linears`.
+    Weights are quantised on `device`; those of a miss `stay` there where all of the module will be. `agreed`: of
+    several ranks, whether all have what this one says it has: then all take the same way; one of them `builds`.
+    Blocks; raises what `source.full` raises, and INVALID_VALUE as `quantise_linears`.
     """
     if cache is None:
         return _made(source, recipe, device, stay)
