@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
 import torch
+from late_device import LateDevice
 from rollout_driver import engine_of, open_video, pictures_of, run, settle, step
 from rollout_models import SmallVideoModel
 
@@ -14,34 +13,6 @@ from streamsynth.engine.rollout.engine import RolloutEngine
 from streamsynth.engine.rollout.launching import Launches
 from streamsynth.engine.stream import Emission
 from streamsynth.errors import ErrorCode, StreamSynthError
-
-
-@dataclass
-class LateDevice:
-    """Makes marks in order; to wait for one is to reach those before it too. A pass makes two."""
-
-    made: int = 0
-    reached: int = 0
-
-    def __call__(self) -> LateMark:
-        self.made += 1
-        return LateMark(self, self.made)
-
-
-@dataclass
-class LateMark:
-    device: LateDevice
-    number: int = field(default=0)
-
-    def reached(self) -> bool:
-        return self.device.reached >= self.number
-
-    def wait(self) -> None:
-        self.device.reached = max(self.device.reached, self.number)
-
-    def ms_since(self, other: object) -> float:
-        assert isinstance(other, LateMark)
-        return float(self.number - other.number)
 
 
 def late(model: SmallVideoModel) -> tuple[RolloutEngine, LateDevice]:
