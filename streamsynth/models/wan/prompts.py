@@ -44,7 +44,7 @@ class PromptEncoder:
 
     def __init__(self, tokenizer: Tokenizer, encoder: TextEncoder, *, length: int = WAN_TEXT_TOKENS) -> None:
         self._tokenizer = tokenizer
-        self._encoder = encoder
+        self.encoder = encoder
         self.length = length
 
     def tokens(self, prompt: str) -> list[int]:
@@ -59,10 +59,10 @@ class PromptEncoder:
     def encode(self, prompts: Sequence[str]) -> Tensor:
         """Embeddings (prompts, length, d_model); blocking."""
         rows = [self.tokens(prompt) for prompt in prompts]
-        device, longest = self._encoder.embedding.weight.device, max(1, *map(len, rows))
+        device, longest = self.encoder.embedding.weight.device, max(1, *map(len, rows))
         padded = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=device)
         lengths = torch.tensor([len(row) for row in rows], device=device)
-        encoded = self._encoder(padded, lengths)
+        encoded = self.encoder(padded, lengths)
         made = encoded.new_zeros(len(rows), self.length, encoded.shape[2])
         made[:, :longest] = encoded
         return made
