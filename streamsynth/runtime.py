@@ -18,7 +18,7 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.flows import RequestFlow, SpeechFlow, VideoFlow
 from streamsynth.interactions.messages import Notice
 from streamsynth.speech import SpeechRequest, SpeechTraits
-from streamsynth.video import VideoRequest, VideoTraits
+from streamsynth.video import MAX_PICTURE_BYTES, VideoRequest, VideoTraits
 from streamsynth.workers.launchers import Launcher, ProcessLauncher
 from streamsynth.workers.stage import StageStatistics, WorkerStage
 
@@ -97,6 +97,9 @@ class Runtime:
     def open_video(self, model: str, request: VideoRequest, on_notice: Callable[[Notice], None]) -> VideoFlow:
         """Begin a video. Raises as `open_speech`. `on_notice` hears on the loop what becomes of its interactions."""
         pipeline = self._model(model)
+        if request.picture is not None and len(request.picture) > MAX_PICTURE_BYTES:
+            message = f"the picture has {len(request.picture)} bytes; the limit is {MAX_PICTURE_BYTES}"
+            raise StreamSynthError(ErrorCode.MESSAGE_TOO_LARGE, message, param="picture")
         flow = VideoFlow(next(self._numbers), pipeline, self._stages_of(pipeline), _seeded(request), on_notice)
         self._keep(flow)
         return flow

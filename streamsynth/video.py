@@ -44,6 +44,10 @@ class SizeRange:
         return f"{sides}, {self.max_pixels} pixels in all"
 
 
+MAX_PICTURE_BYTES = 24 << 20
+"""Of the file that a request brings: it travels to the worker in one message."""
+
+
 class PictureUse(StrEnum):
     """Whether a request may bring a picture to begin with."""
 

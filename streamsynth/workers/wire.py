@@ -14,7 +14,9 @@ import msgspec
 
 from streamsynth.interactions.messages import Interaction, Notice
 
-MAX_FRAME_BYTES = 4 << 20
+MAX_FRAME_BYTES = 32 << 20
+"""Room for a request that brings its largest picture; all else is far smaller."""
+
 INLINE_BYTES = 32 << 10
 """Arrays up to this size travel inside the frame: below it a copy through the socket beats a slot and its release."""
 

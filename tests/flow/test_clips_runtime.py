@@ -20,7 +20,7 @@ from streamsynth.graph.flow import Status
 from streamsynth.interactions.messages import Notice, Progress
 from streamsynth.realtime.video_fields import parse_video_fields
 from streamsynth.runtime import Runtime
-from streamsynth.video import Size, VideoChunk
+from streamsynth.video import MAX_PICTURE_BYTES, Size, VideoChunk
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +89,17 @@ async def test_what_never_fits_fails_by_its_own_words(runtime: Runtime) -> None:
     with pytest.raises(StreamSynthError, match="512x512; sides of 256 to 1024") as refused:
         await flow.receive()
     assert (refused.value.code, refused.value.param) == (ErrorCode.INVALID_VALUE, "width")
+
+
+async def test_a_picture_that_no_message_could_carry_is_refused_before_it_is_sent(runtime: Runtime) -> None:
+    asked = request("wan", picture=bytes(MAX_PICTURE_BYTES + 1))
+    with pytest.raises(StreamSynthError) as refused:
+        runtime.open_video("diffusers", asked, lambda _: None)
+    assert (refused.value.code, refused.value.param) == (ErrorCode.MESSAGE_TOO_LARGE, "picture")
+    largest = request("wan", width=512, height=512, picture=bytes(MAX_PICTURE_BYTES))
+    flow = runtime.open_video("diffusers", largest, lambda _: None)
+    with pytest.raises(StreamSynthError, match="does not use picture"):
+        await flow.receive()
 
 
 async def test_a_small_clip_is_byte_for_byte_the_pipeline_s_own(runtime: Runtime, folder: Path) -> None:
