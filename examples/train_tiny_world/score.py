@@ -1,9 +1,10 @@
-"""Judges a packaged folder, on any machine: prompts followed by attribute, and chunks after a change until it is seen."""
+"""Judges a packaged folder on any machine: prompts followed by attribute, chunks after a change until it is seen."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 from dataclasses import asdict
 from pathlib import Path
 
@@ -35,12 +36,13 @@ def main() -> None:
     parser.add_argument("--changes", action="store_true", help="also change each attribute: takes 14 times as long")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(arguments.threads)
     world, judge = load_world(arguments.folder), load_judge(JUDGE)
-    print("prompts followed:", as_line(prompt_following(world, judge, arguments.clips, seed=6)))
+    logging.info("prompts followed: %s", as_line(prompt_following(world, judge, arguments.clips, seed=6)))
     if arguments.changes:
         for attribute, found in steering(world, judge, arguments.clips, seed=7).items():
-            print(f"change of {attribute}:", as_line(asdict(found)))
+            logging.info("change of %s: %s", attribute, as_line(asdict(found)))
 
 
 if __name__ == "__main__":
