@@ -28,6 +28,7 @@ SecondsOption = Annotated[float, typer.Option(min=0.1, help="How long each load 
 QUICK_SECONDS = 4.0
 OUTPUT = Path("out/bench")
 OFFLOAD_PARTS = ("passes", "linears", "load")
+SHARING = "sharing"
 
 
 @app.command()
@@ -253,7 +254,10 @@ def clips(
 @app.command()
 def offload(
     part: Annotated[
-        list[str] | None, typer.Option(metavar="PART", help="passes, linears or load; may be repeated; default: all.")
+        list[str] | None,
+        typer.Option(
+            metavar="PART", help="passes, linears, load, or sharing; may be repeated; default: the first three."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cuda",
     layers: Annotated[int, typer.Option(min=1, help="Of the model; 40 and the next three are Wan 2.1 14B's.")] = 40,
@@ -264,21 +268,24 @@ def offload(
     resident: Annotated[list[int] | None, typer.Option(min=0, help="Leading blocks; may be repeated.")] = None,
     prefetch: Annotated[int, typer.Option(min=0, help="Blocks ahead.")] = 1,
     beside: Annotated[list[str] | None, typer.Option(help="diffusers or accelerate; may be repeated.")] = None,
-    threads: Annotated[int, typer.Option(min=1)] = 1,
+    ranks: Annotated[int, typer.Option(min=2, help="That share, each on a device of its own.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="Of each process.")] = 1,
     rounds: Annotated[int, typer.Option(min=1)] = 3,
     scratch: Annotated[Path, typer.Option(metavar="FOLDER", help="For a checkpoint and its cache.")] = Path("/tmp"),
     output: OutputOption = OUTPUT,
 ) -> None:
     """A random model larger than its share of the device: passes beside diffusers' and accelerate's offloading, float8
-    layers beside bfloat16 ones, and starts with and without the cache of quantised weights."""
+    layers beside bfloat16 ones, starts with and without the cache of quantised weights; several ranks beside FSDP2."""
     from streamsynth.bench.float8 import Float8Load, bench_float8
     from streamsynth.bench.offload import SIDES, OffloadLoad, bench_offload
     from streamsynth.bench.offload_sides import DitSizes
     from streamsynth.bench.quant_load import QuantLoad, bench_quant_load
+    from streamsynth.bench.sharing import bench_sharing
+    from streamsynth.bench.sharing_rank import SharingLoad
 
     for name in part or ():
-        if name not in OFFLOAD_PARTS:
-            raise invalid_value("--part", name, f"one of {', '.join(OFFLOAD_PARTS)}")
+        if name not in (*OFFLOAD_PARTS, SHARING):
+            raise invalid_value("--part", name, f"one of {', '.join((*OFFLOAD_PARTS, SHARING))}")
     for name in beside or ():
         if name not in SIDES:
             raise invalid_value("--beside", name, f"one of {', '.join(SIDES)}")
@@ -302,6 +309,13 @@ def offload(
             width = heads * head_dim
             shapes = ((width, width), (width, ffn), (ffn, width))
             reports.append(bench_float8(Float8Load(device=device, shapes=shapes, rows=tokens or (512, 32760))))
+        elif name == SHARING:
+            clips = tuple(tokens or (256, 32760))
+            reports.append(
+                bench_sharing(
+                    SharingLoad(ranks=ranks, sizes=sizes, device=device, tokens=clips, threads=threads, rounds=rounds)
+                )
+            )
         else:
             starts = QuantLoad(folder=scratch / "quant-load", sizes=sizes, device=device, threads=threads)
             reports.append(bench_quant_load(starts))

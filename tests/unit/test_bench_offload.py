@@ -10,6 +10,8 @@ from streamsynth.bench.float8 import Float8Load, bench_float8
 from streamsynth.bench.offload import OURS, OffloadLoad, bench_offload
 from streamsynth.bench.offload_sides import ACCELERATE, DIFFUSERS, DitSizes
 from streamsynth.bench.quant_load import QuantLoad, bench_quant_load
+from streamsynth.bench.sharing import bench_sharing
+from streamsynth.bench.sharing_rank import WAYS, SharingLoad
 from streamsynth.errors import StreamSynthError
 
 SMALL = DitSizes(layers=4, heads=2, head_dim=16, ffn=64)
@@ -68,3 +70,16 @@ def test_starts_are_timed_with_and_without_the_cache(tmp_path: Path) -> None:
 def test_a_clip_that_is_no_whole_number_of_rows_is_refused() -> None:
     with pytest.raises(StreamSynthError, match="tokens is 18; it must be a multiple of 4"):
         OffloadLoad(tokens=(18,))
+
+
+@pytest.mark.slow
+def test_ranks_are_timed_in_every_way_of_sharing() -> None:
+    """Two ranks keep half of the blocks each, or all of them."""
+    load = SharingLoad(ranks=2, sizes=SMALL, device="cpu", dtype="float32", tokens=(16,), passes=1, rounds=1)
+    report = bench_sharing(load)
+    assert [row["way"] for row in report.rows] == list(WAYS)
+    sharded, local, fsdp = (row["host GB a rank"] for row in report.rows)
+    assert isinstance(sharded, float)
+    assert isinstance(local, float)
+    assert 0.5 * local <= sharded < 0.55 * local
+    assert fsdp == 0
