@@ -3,6 +3,7 @@ checkpoint, and found in the cache; with their files on the disk alone, and in t
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -88,6 +89,8 @@ def _best(start: Callable[[], _Start], dropped: Sequence[Path], load: QuantLoad)
     """Of a few, each with these files out of the page cache."""
     found: list[_Start] = []
     for _ in range(load.rounds):
+        # A file that is still mapped stays in the page cache.
+        gc.collect()
         for path in dropped:
             _drop(path)
         found.append(start())
