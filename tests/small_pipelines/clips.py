@@ -19,12 +19,15 @@ from streamsynth.errors import StreamSynthError
 from streamsynth.interactions.messages import Progress
 from streamsynth.video import VideoRequest
 
+WIDTH, HEIGHT, STEPS = 64, 32, 3
+
 Pictures = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class Family:
-    """`direct` are arguments of the pipeline's own call that a request does not have."""
+    """`direct` are arguments of the pipeline's own call that a request does not have. `left_out`: of the steps, by what
+    begins with a picture."""
 
     build: Callable[[], DiffusionPipeline]
     frames: int = 1
@@ -32,6 +35,13 @@ class Family:
     guided: bool = True
     guidance: str = "guidance_scale"
     picture: bool = False
+    sized: bool = True
+    left_out: float = 0.0
+
+    @property
+    def asked_steps(self) -> int:
+        """So that STEPS are made."""
+        return round(STEPS / (1 - self.left_out))
 
 
 FAMILIES: dict[str, Family] = {
@@ -41,6 +51,7 @@ FAMILIES: dict[str, Family] = {
     "hunyuan-video": Family(videos.hunyuan_video, 9, guided=False),
     "cogvideox": Family(videos.cogvideox, 9),
     "sdxl": Family(images.sdxl),
+    "sdxl-image-to-image": Family(images.sdxl_image_to_image, picture=True, sized=False, left_out=0.7),
     "sd3": Family(images.sd3),
     "flux": Family(images.flux, guided=False),
     "qwen-image": Family(images.qwen_image, guidance="true_cfg_scale"),
@@ -48,7 +59,6 @@ FAMILIES: dict[str, Family] = {
     "pixart-sigma": Family(images.pixart, direct={"use_resolution_binning": False}),
     "sana": Family(images.sana, direct={"use_resolution_binning": False}),
 }
-WIDTH, HEIGHT, STEPS = 64, 32, 3
 
 
 def save(name: str, folder: Path) -> Path:
@@ -77,7 +87,7 @@ def request(name: str, prompt: str = "a red fox", seed: int = 7, **changed: Any)
         "height": HEIGHT,
         "num_frames": family.frames,
         "seed": seed,
-        "steps": STEPS,
+        "steps": family.asked_steps,
         "guidance": 3.5,
         "negative_prompt": "blue" if family.guided else None,
     }
@@ -91,8 +101,7 @@ def called_directly(name: str, folder: Path, asked: VideoRequest, picture: Any =
     pipeline.set_progress_bar_config(disable=True)
     arguments = {
         "prompt": asked.prompt,
-        "width": asked.width,
-        "height": asked.height,
+        **({"width": asked.width, "height": asked.height} if family.sized else {}),
         "num_inference_steps": asked.steps,
         family.guidance: asked.guidance,
         "generator": torch.Generator().manual_seed(asked.seed or 0),

@@ -20,6 +20,7 @@ from diffusers import (
     SanaTransformer2DModel,
     SD3Transformer2DModel,
     StableDiffusion3Pipeline,
+    StableDiffusionXLImg2ImgPipeline,
     StableDiffusionXLPipeline,
     UNet2DConditionModel,
     ZImagePipeline,
@@ -69,6 +70,11 @@ def sdxl() -> StableDiffusionXLPipeline:
         scheduler=EulerDiscreteScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear"),
         add_watermarker=False,
     )
+
+
+def sdxl_image_to_image() -> StableDiffusionXLImg2ImgPipeline:
+    """The size of what it makes is that of what it is given."""
+    return StableDiffusionXLImg2ImgPipeline(**sdxl().components, add_watermarker=False)
 
 
 def sd3() -> StableDiffusion3Pipeline:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from diffusers import (
+    DDIMScheduler,
+    DDPMPipeline,
+    KandinskyV22InpaintPipeline,
+    LTXLatentUpsamplePipeline,
+)
 from PIL import Image
 from small_pipelines.clips import FAMILIES, HEIGHT, STEPS, WIDTH, called_directly, make, options, request, save
 
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.interactions.messages import Progress
-from streamsynth.models.diffusers.abilities import Bounds
+from streamsynth.models.diffusers.abilities import Bounds, read_call
 from streamsynth.models.diffusers.call import pictures
 from streamsynth.models.diffusers.loading import load_clips, load_pipeline
 from streamsynth.models.diffusers.model import PipelineModel
@@ -47,6 +54,35 @@ def test_a_folder_makes_what_its_pipeline_makes_when_called_directly(name: str, 
     assert np.ptp(made.pictures) > 0
     np.testing.assert_array_equal(made.pictures, called_directly(name, folder, asked, picture))
     assert made.progress == [Progress(step, STEPS) for step in range(1, STEPS + 1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (DDPMPipeline, "DDPMPipeline takes no prompt"),
+        (LTXLatentUpsamplePipeline, "takes no prompt"),
+        (
+            KandinskyV22InpaintPipeline,
+            "needs image_embeds, mask_image, negative_image_embeds, which no request carries",
+        ),
+    ],
+)
+def test_a_pipeline_that_no_request_can_serve_is_refused_by_what_it_wants(kind: Any, words: str) -> None:
+    pipeline = object.__new__(kind)
+    object.__setattr__(pipeline, "scheduler", DDIMScheduler())
+    with pytest.raises(StreamSynthError, match=words) as refused:
+        read_call(pipeline)
+    assert refused.value.code is ErrorCode.START_FAILED
+
+
+def test_a_decoder_that_makes_more_frames_is_cut_to_what_was_asked_for(tmp_path: Path) -> None:
+    """CogVideoX decodes two latent frames into eight pictures."""
+    folder = save("cogvideox", tmp_path)
+    asked = request("cogvideox", num_frames=5)
+    (made,) = make(load_clips(**options(folder)), asked)
+    direct = called_directly("cogvideox", folder, asked)
+    assert (len(made.pictures), len(direct)) == (5, 8)
+    np.testing.assert_array_equal(made.pictures, direct[:5])
 
 
 def test_what_a_model_makes_is_read_off_its_folder(tmp_path: Path) -> None:

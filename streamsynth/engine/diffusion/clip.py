@@ -28,11 +28,13 @@ class Clip(Protocol):
 
 
 class ClipModel(Protocol):
-    """A loaded model, for at most `capacity` clips at once."""
+    """A loaded model, for at most `capacity` clips at once. A request for `fewest_steps` is the shortest that shows how
+    a step follows another."""
 
     traits: VideoTraits
     device: torch.device
     capacity: int
+    fewest_steps: int
 
     @property
     def room(self) -> int:

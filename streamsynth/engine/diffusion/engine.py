@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from streamsynth.engine.diffusion.clip import Clip, ClipModel
 from streamsynth.engine.diffusion.envelope import Envelope, check_request, settle, within
@@ -182,9 +183,10 @@ class ClipEngine:
         if clip.pictures is not None:
             pictures, clip.pictures = clip.pictures, None
             self._clips += 1
-            due = (stream.request.num_frames, stream.request.height, stream.request.width, 3)
-            if pictures.shape != due:
-                return [_wrong_shape(tuple(pictures.shape), due)]
+            try:
+                check_shape(pictures, stream.request)
+            except StreamSynthError as error:
+                return [error]
             stream.copy = self._outputs.begin(pictures)
         return told
 
@@ -208,5 +210,9 @@ class ClipEngine:
         return np.zeros((0, stream.request.height, stream.request.width, 3), np.uint8)
 
 
-def _wrong_shape(shape: tuple[int, ...], due: tuple[int | None, ...]) -> StreamSynthError:
-    return StreamSynthError(ErrorCode.ENGINE_FAILED, f"the model made pictures of {shape}; {due} were due")
+def check_shape(pictures: Tensor, request: VideoRequest) -> None:
+    """Raises ENGINE_FAILED for pictures that are not those that were asked for."""
+    due = (request.num_frames, request.height, request.width, 3)
+    if tuple(pictures.shape) != due:
+        message = f"the model made pictures of {tuple(pictures.shape)}; {due} were due"
+        raise StreamSynthError(ErrorCode.ENGINE_FAILED, message)

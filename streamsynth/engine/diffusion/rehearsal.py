@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from streamsynth.engine.diffusion.clip import ClipModel
-from streamsynth.engine.diffusion.engine import ClipEngine
+from streamsynth.engine.diffusion.engine import ClipEngine, check_shape
 from streamsynth.engine.diffusion.envelope import Envelope
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.video import PictureUse, Size, VideoRequest, VideoTraits
@@ -19,8 +19,6 @@ from streamsynth.video import PictureUse, Size, VideoRequest, VideoTraits
 logger = logging.getLogger(__name__)
 
 PROMPT = "the sea"
-STEPS = 2
-"""As many as a solver needs to be past its start."""
 
 
 def rehearsed_engine(model: ClipModel) -> ClipEngine:
@@ -38,7 +36,7 @@ def rehearsed_engine(model: ClipModel) -> ClipEngine:
 def _largest_that_fits(model: ClipModel) -> Envelope:
     for envelope in _candidates(model.traits):
         try:
-            make_clips(model, model.capacity * [clip_request(model.traits, envelope.size, envelope.frames)])
+            make_clips(model, model.capacity * [clip_request(model, envelope.size, envelope.frames)])
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             logger.warning("%d frames of %s do not fit the device", envelope.frames, envelope.size)
@@ -60,16 +58,21 @@ def _candidates(traits: VideoTraits) -> Iterator[Envelope]:
             frames = (frames - 1) // 2 // traits.frame_step * traits.frame_step + 1
 
 
-def clip_request(traits: VideoTraits, size: Size, frames: int) -> VideoRequest:
+def clip_request(model: ClipModel, size: Size, frames: int) -> VideoRequest:
     """A clip of a few steps."""
-    picture = _grey(size) if traits.picture is PictureUse.REQUIRED else None
     return VideoRequest(
-        prompt=PROMPT, width=size.width, height=size.height, num_frames=frames, seed=0, steps=STEPS, picture=picture
+        prompt=PROMPT,
+        width=size.width,
+        height=size.height,
+        num_frames=frames,
+        seed=0,
+        steps=model.fewest_steps,
+        picture=_grey(size) if model.traits.picture is PictureUse.REQUIRED else None,
     )
 
 
 def make_clips(model: ClipModel, requests: Sequence[VideoRequest]) -> list[Tensor]:
-    """The pictures of these, made at once; raises what one of them raised."""
+    """The pictures of these, made at once; raises what one of them raised, and ENGINE_FAILED for other shapes."""
     clips = [model.begin(request) for request in requests]
     try:
         while any(clip.pictures is None for clip in clips):
@@ -77,7 +80,10 @@ def make_clips(model: ClipModel, requests: Sequence[VideoRequest]) -> list[Tenso
             for clip in clips:
                 if clip.error is not None:
                     raise clip.error
-        return [clip.pictures for clip in clips if clip.pictures is not None]
+        made = [clip.pictures for clip in clips if clip.pictures is not None]
+        for pictures, request in zip(made, requests, strict=True):
+            check_shape(pictures, request)
+        return made
     finally:
         for clip in clips:
             clip.close()

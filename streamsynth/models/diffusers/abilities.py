@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import Parameter
@@ -21,18 +22,27 @@ DEFAULT_SIDE = 1024
 """Of those that do not say it outside of their call."""
 
 _MADE_FROM_A_PICTURE = ("ImageTo", "Img2", "Image2")
+_ALWAYS_GIVEN = ("prompt", "num_inference_steps", "generator", "output_type", "return_dict")
 _SET_HERE = frozenset({"self", "prompt", "image", "height", "width", "args", "kwargs"})
 
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """Which of a call's parameters mean what. `frames` and `guidance` are the names of parameters, if there are any."""
+    """Which of a call's parameters mean what. `frames` and `guidance` are the names of parameters, if there are any.
+    What is not `sized` makes pictures of the size of the one that it is given."""
 
     parameters: Mapping[str, Parameter]
     frames: str | None
     guidance: str | None
     negative_prompt: bool
     picture: PictureUse
+    sized: bool
+
+    @property
+    def fewest_steps(self) -> int:
+        """To be asked for so that two are made: what begins with a picture leaves out the first ones."""
+        strength = self.default("strength")
+        return 2 if strength is None else math.ceil(2 / strength)
 
     def default(self, name: str) -> Any:
         """None where there is no such parameter, or none set."""
@@ -55,11 +65,16 @@ def read_call(pipeline: Any) -> CallShape:
     name = type(pipeline).__name__
     parameters = inspect.signature(type(pipeline).__call__).parameters
     needed = {each.name for each in parameters.values() if each.default is Parameter.empty} - _SET_HERE
-    if needed or "prompt" not in parameters:
-        wants = f"needs {', '.join(sorted(needed))}, which no request carries" if needed else "takes no prompt"
-        raise _unserved(f"{name} {wants}")
-    if "num_inference_steps" not in parameters or getattr(pipeline, "scheduler", None) is None:
-        raise _unserved(f"{name} has no scheduler with steps that can be counted")
+    if needed:
+        raise _unserved(f"{name} needs {', '.join(sorted(needed))}, which no request carries")
+    missing = [each for each in _ALWAYS_GIVEN if each not in parameters]
+    if missing:
+        raise _unserved(f"{name} takes no {missing[0]}")
+    if getattr(pipeline, "scheduler", None) is None:
+        raise _unserved(f"{name} has no scheduler whose steps can be counted")
+    sized = {"width", "height"} <= parameters.keys()
+    if not sized and "image" not in parameters:
+        raise _unserved(f"{name} takes no width and height")
     true_guidance = parameters.get("true_cfg_scale")
     # Some have both: guidance that is an input of the model, and pairs beside it that are off unless asked for.
     guided_pairs = true_guidance is None or (true_guidance.default or 0) > 1
@@ -67,10 +82,11 @@ def read_call(pipeline: Any) -> CallShape:
     guidance = "guidance_scale" if distilled is not None and distilled.default is not None else None
     return CallShape(
         parameters=parameters,
-        frames=next((each for each in ("num_frames", "video_length") if each in parameters), None),
+        frames=next((each for each in ("num_frames", "video_length", "frames") if each in parameters), None),
         guidance="true_cfg_scale" if true_guidance is not None and guided_pairs else guidance,
         negative_prompt="negative_prompt" in parameters and guided_pairs,
-        picture=_picture_use(name, parameters.get("image")),
+        picture=_picture_use(name, parameters.get("image"), sized),
+        sized=sized,
     )
 
 
@@ -113,10 +129,10 @@ def _range(sizes: tuple[Size, ...], multiple: int) -> SizeRange:
     )
 
 
-def _picture_use(name: str, image: Parameter | None) -> PictureUse:
+def _picture_use(name: str, image: Parameter | None, sized: bool) -> PictureUse:
     if image is None:
         return PictureUse.NONE
-    needed = image.default is Parameter.empty or any(word in name for word in _MADE_FROM_A_PICTURE)
+    needed = not sized or image.default is Parameter.empty or any(word in name for word in _MADE_FROM_A_PICTURE)
     return PictureUse.REQUIRED if needed else PictureUse.OPTIONAL
 
 

@@ -23,12 +23,12 @@ def arguments(request: VideoRequest, call: CallShape) -> dict[str, Any]:
     assert request.seed is not None
     given: dict[str, Any] = {
         "prompt": request.prompt,
-        "width": request.width,
-        "height": request.height,
         "generator": torch.Generator("cpu").manual_seed(request.seed),
         "output_type": "pt",
         "return_dict": False,
     }
+    if call.sized:
+        given |= {"width": request.width, "height": request.height}
     if call.frames is not None:
         given[call.frames] = request.num_frames
     if request.steps is not None:
@@ -40,7 +40,8 @@ def arguments(request: VideoRequest, call: CallShape) -> dict[str, Any]:
     elif call.guidance == "true_cfg_scale":
         given["negative_prompt"] = _NOTHING
     if request.picture is not None:
-        given["image"] = read_picture(request.picture)
+        picture = read_picture(request.picture)
+        given["image"] = picture if call.sized else picture.resize((request.width, request.height))
     if "use_resolution_binning" in call.parameters:
         given["use_resolution_binning"] = False  # A size is that size, not the nearest of a list, stretched.
     return given
@@ -68,4 +69,7 @@ def pictures(result: tuple[Any, ...]) -> Tensor:
         made = torch.stack([torch.as_tensor(each) for each in made])
     if made.dim() == 5:
         made = made[0]
+    if made.dim() != 4 or made.shape[1] != 3:
+        message = f"the pipeline made an array of {tuple(made.shape)}; pictures were due"
+        raise StreamSynthError(ErrorCode.ENGINE_FAILED, message)
     return made.float().mul(255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()

@@ -64,7 +64,8 @@ class PipelineClip:
             self._skipper.begin(self.steps)
         try:
             with nullcontext() if self._denoisers is None else self._denoisers.within(self.lane):
-                return pictures(stepped(**arguments(request, call)))
+                # Some decoders make whole groups of frames: what is over is cut.
+                return pictures(stepped(**arguments(request, call)))[: request.num_frames]
         except ValueError as error:
             if self.step:
                 raise
@@ -98,6 +99,7 @@ class PipelineModel:
         self.capacity = capacity
         self._pipeline = pipeline
         self._call = read_call(pipeline)
+        self.fewest_steps = self._call.fewest_steps
         self.traits = read_traits(pipeline, self._call, bounds)
         self.denoisers = SharedDenoisers(pipeline) if capacity > 1 else None
         self._skipper = None if skipping is None else hook_blocks(pipeline, skipping, capacity)

@@ -23,7 +23,7 @@ def prove_together(model: PipelineModel) -> bool:
     if denoisers is None:
         return False
     size = min(model.traits.sizes, key=lambda size: size.width * size.height)
-    one = clip_request(model.traits, size, min(model.traits.max_frames, 1 + model.traits.frame_step))
+    one = clip_request(model, size, min(model.traits.max_frames, 1 + model.traits.frame_step))
     both = [one, replace(one, seed=1)]
     alone = [make_clips(model, [each])[0].cpu().numpy() for each in both]
     together = [each.cpu().numpy() for each in make_clips(model, both)]

@@ -14,14 +14,15 @@ def with_steps(pipeline: Any, on_step: Callable[[int, int], None]) -> Any:
     `on_step(done, of)` is called after each of its steps, and may raise to end the call.
     """
     own = copy.copy(pipeline)
+    own.__dict__.pop("_num_timesteps", None)
     scheduler = copy.deepcopy(pipeline.scheduler)
-    scheduler.__class__ = _counting(type(scheduler), scheduler, on_step)
+    scheduler.__class__ = _counting(type(scheduler), scheduler, own, on_step)
     # Not by the pipeline's own way, which would write into the configuration that the two share.
     object.__setattr__(own, "scheduler", scheduler)
     return own
 
 
-def _counting(kind: type, owner: Any, on_step: Callable[[int, int], None]) -> type:
+def _counting(kind: type, owner: Any, pipeline: Any, on_step: Callable[[int, int], None]) -> type:
     """A subclass, because what a scheduler is gets copied by some pipelines: a copy must step itself, uncounted."""
     done = 0
 
@@ -30,7 +31,9 @@ def _counting(kind: type, owner: Any, on_step: Callable[[int, int], None]) -> ty
         result = kind.step(self, *args, **kwargs)  # type: ignore[attr-defined]  # every scheduler has it
         if self is owner:
             done += 1
-            on_step(done, max(done, len(self.timesteps)))
+            # Fewer than the scheduler has, where a pipeline begins in the middle.
+            of = getattr(pipeline, "_num_timesteps", None) or len(self.timesteps)
+            on_step(done, max(done, of))
         return result
 
     # Pipelines look at the names of its parameters.
