@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from streamsynth.models.tiny_world.vocabulary import (
     ADJECTIVES,
@@ -45,12 +45,16 @@ def parse(prompt: str) -> Reading:
     found: list[tuple[int, str, str]] = []
     for pattern, attribute, value in _patterns():
         found += [(match.start(), attribute, value) for match in pattern.finditer(text)]
-        text = pattern.sub(lambda match, mark=_MARKS[attribute]: mark * len(match.group()), text)
+        text = pattern.sub(partial(_marked, _MARKS[attribute]), text)
     found += [(match.start(), "count", "one") for match in _ONE_OBJECT.finditer(text)]
     values = {attribute: value for _, attribute, value in sorted(found)}
     left = (match for match in re.finditer(r"[\w-]+", text) if not match.group().isupper())
     unknown = (said[slice(*match.span())] for match in left if match.group() not in _known_fillers())
     return Reading(values, tuple(dict.fromkeys(unknown)))
+
+
+def _marked(mark: str, match: re.Match[str]) -> str:
+    return mark * len(match.group())
 
 
 _MARKS = {"colour": "C", "shape": "S", "motion": "M", "background": "B", "time": "T", "weather": "W", "count": "N"}
