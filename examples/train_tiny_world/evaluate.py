@@ -40,6 +40,14 @@ def prompt_following(world: World, judge: Judge, clips: int, seed: int) -> dict[
     return dict(zip(ATTRIBUTES, right.tolist(), strict=True))
 
 
+def first_chunks_following(world: World, judge: Judge, clips: int, seed: int) -> dict[str, float]:
+    """The same of first chunks, seen twice in a row: all but what motion they show."""
+    scenes, prompts = _scenes(clips, seed)
+    pictures = show(world, roll_out(world, [embed(world, prompts)], seed))
+    right = (judge.labels(pictures.repeat(1, _WINDOW_CHUNKS, 1, 1, 1)) == _labels(scenes, world.device)).float().mean(0)
+    return {name: share for name, share in zip(ATTRIBUTES, right.tolist(), strict=True) if name != "motion"}
+
+
 @dataclass(frozen=True)
 class Steering:
     """After a change of one attribute: the share of clips that show it after four seconds, the median and the worst of

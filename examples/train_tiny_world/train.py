@@ -286,7 +286,13 @@ def chunks_stage(run: Run) -> bool:
     settings = FlowSettings(alone=0, recached=0, decay_from=1)
     velocity = LoneVelocity(run.transformer, LATENT_SIZE, run.device, compiled=run.compiled)
     training = FlowTraining(run.transformer, run.encoder, settings, velocity)
-    return _train_flow(run, "chunks", run.plan.chunks, training, training)
+    finished = _train_flow(run, "chunks", run.plan.chunks, training, training)
+    if finished:
+        judge = load_judge(run.judge_file, run.device)
+        world = run.world(step_levels(8, settings.shift))
+        followed = evaluate.first_chunks_following(world, judge, run.plan.judged_clips, run.seed + 6)
+        logging.info("first chunks, 8 steps, prompts followed: %s", evaluate.as_line(followed))
+    return finished
 
 
 def flow_stage(run: Run) -> bool:
