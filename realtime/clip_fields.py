@@ -42,6 +42,7 @@ _UNSERVED = frozenset(
 _DEFAULT_S = 4
 _MOST_GUIDANCE = 100.0
 _SIZE = re.compile(r"([0-9]{1,5})x([0-9]{1,5})")
+_WHOLE = re.compile(r"[0-9]{1,20}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +94,7 @@ def parse_image_format(fields: Mapping[str, object]) -> StillFormat:
 
 def whole_number(name: str, value: object, low: int, high: int, of: str = "") -> int:
     """An integer, or one as text; raises INVALID_VALUE naming the range."""
-    number = int(value) if isinstance(value, str) and value.isascii() and value.isdecimal() else value
+    number = int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
     if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
         raise invalid_value(name, value, f"an integer within {low}..{high}{of}")
     return number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from aiohttp import web
+from multidict import MultiDictProxy
 
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.realtime.limits import Limits
@@ -19,8 +20,9 @@ async def read_fields(request: web.Request, limits: Limits) -> dict[str, object]
     if request.content_type not in _FORMS:
         return decode_object(await read_body(request, limits))
     try:
-        form = await read_within(request, limits, request.post)
-    except (ValueError, web.HTTPBadRequest) as error:
+        form = await read_within(request, limits, lambda: _form_of(request))
+    except (ValueError, LookupError, RuntimeError, web.HTTPBadRequest) as error:
+        # Also a charset or an encoding of a field that nobody knows.
         raise StreamSynthError(ErrorCode.INVALID_VALUE, "the form in the body is broken") from error
     fields: dict[str, object] = {}
     for name, value in form.items():
@@ -36,6 +38,17 @@ async def read_fields(request: web.Request, limits: Limits) -> dict[str, object]
         else:
             fields[name] = await _uploaded(value) if isinstance(value, web.FileField) else value
     return fields
+
+
+async def _form_of(request: web.Request) -> MultiDictProxy[str | bytes | bytearray | web.FileField]:
+    try:
+        return await request.post()
+    except web.HTTPRequestEntityTooLarge as error:
+        if "form fields" in (error.text or ""):
+            most = request.client_max_fields
+            message = f"the form has too many fields: the limit is {most}"
+            raise StreamSynthError(ErrorCode.INVALID_VALUE, message) from None
+        raise
 
 
 async def _uploaded(field: web.FileField) -> Upload:

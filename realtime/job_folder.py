@@ -68,16 +68,25 @@ class JobFolder:
     def save(self, record: JobRecord) -> None:
         """Returns once it would survive the power going."""
         temporary = self.path / f"{record.id}{_RECORD}{_PART}"
-        with temporary.open("wb") as file:
-            file.write(_encoder.encode(record))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path / f"{record.id}{_RECORD}")
+        try:
+            with temporary.open("wb") as file:
+                file.write(_encoder.encode(record))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.path / f"{record.id}{_RECORD}")
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
         self._sync()
 
     def remove(self, job_id: str) -> None:
         """The job and its files; what is not there is no error."""
-        self._remove(job_id, _RECORD, _CLIP + _PART, _CLIP, _THUMBNAIL)
+        self._remove(job_id, _RECORD)
+        self.remove_files(job_id)
+
+    def remove_files(self, job_id: str) -> None:
+        """The clip and its picture, as far as they are there."""
+        self._remove(job_id, _CLIP + _PART, _CLIP, _THUMBNAIL)
 
     def clip(self, job_id: str) -> Path:
         return self.path / (job_id + _CLIP)
@@ -90,6 +99,8 @@ class JobFolder:
 
     def _load(self) -> list[JobRecord]:
         records = []
+        for half_made in self.path.glob(f"video_*{_PART}"):
+            half_made.unlink(missing_ok=True)  # before anything is written: they may be what fills the disk
         for path in self.path.glob(f"video_*{_RECORD}"):
             try:
                 record = _decoder.decode(path.read_bytes())
@@ -98,8 +109,8 @@ class JobFolder:
                 continue
             if not record.finished:
                 record = failed(record, interrupted(), time.time())
+                self.remove_files(record.id)
                 self.save(record)
-                self._remove(record.id, _CLIP, _THUMBNAIL)
             records.append(record)
         self._clear_strays({record.id for record in records})
         return sorted(records, key=lambda record: (record.created_at, record.id))
@@ -108,7 +119,7 @@ class JobFolder:
         for path in self.path.glob("video_*"):
             job_id, _, suffix = path.name.partition(".")
             unreadable = f".{suffix}" == _RECORD and job_id not in known
-            if path.name.endswith(_PART) or (job_id not in known and not unreadable):
+            if job_id not in known and not unreadable:
                 path.unlink(missing_ok=True)
 
     def _remove(self, job_id: str, *suffixes: str) -> None:

@@ -123,6 +123,9 @@ class VideoJobs:
             self._jobs[record.id] = job
             try:
                 await self._on_disk(partial(self._folder.save, record))
+            except OSError as error:
+                self._remove(job)
+                raise _unwritable(record, error) from error
             except BaseException:
                 self._remove(job)
                 raise
@@ -219,9 +222,7 @@ class VideoJobs:
         except StreamSynthError as error:
             await self._fail(job, error)
         except OSError as error:
-            logger.exception("%s: its file cannot be written", job.record.id)
-            message = f"the video's file cannot be written: {error.strerror}"
-            await self._fail(job, StreamSynthError(ErrorCode.INTERNAL_ERROR, message))
+            await self._fail(job, _unwritable(job.record, error))
         except Exception:
             logger.exception("%s failed", job.record.id)
             await self._fail(job, StreamSynthError(ErrorCode.INTERNAL_ERROR, "the server failed; its log says why"))
@@ -245,9 +246,11 @@ class VideoJobs:
         logger.info("%s failed: %s", job.record.id, error.code.value)
         record = failed(job.record, error, time.time())
         try:
+            # In this order: on a full disk the files make room for the record.
+            await self._on_disk(partial(self._folder.remove_files, record.id))
             await self._on_disk(partial(self._folder.save, record))
-        except OSError:
-            logger.exception("%s: its end cannot be written", record.id)
+        except OSError as error:
+            logger.error("%s: its end cannot be written: %s", record.id, error)
         job.record = record
         self._metrics.job_ended(record.model, "failed")
         self._retain()
@@ -288,6 +291,11 @@ class VideoJobs:
     async def _on_disk(self, call: Callable[[], T]) -> T:
         """In the order of the calls. Once begun it is done, whoever stops waiting."""
         return await asyncio.get_running_loop().run_in_executor(self._disk, call)
+
+
+def _unwritable(record: JobRecord, error: OSError) -> StreamSynthError:
+    logger.error("%s cannot be written: %s", record.id, error)
+    return StreamSynthError(ErrorCode.INTERNAL_ERROR, f"the video cannot be written: {error.strerror}")
 
 
 def _full(message: str) -> StreamSynthError:

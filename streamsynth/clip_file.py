@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -56,7 +57,8 @@ class ClipFile:
     def discard(self) -> None:
         """Leave nothing of an unfinished file; of a finished one, everything. Idempotent."""
         if self._file is not None and not self._finished:
-            self._file.close()
+            with suppress(OSError):  # on a full disk, what is still to be written
+                self._file.close()
             self._unfinished.unlink(missing_ok=True)
             if self._thumbnail is not None:
                 self._thumbnail.unlink(missing_ok=True)

@@ -205,10 +205,15 @@ async def test_the_fields_come_as_json_or_as_a_form(server: ServerProcess, kind:
 async def test_a_body_that_cannot_be_is_refused(server: ServerProcess) -> None:
     async with aiohttp.ClientSession(server.url) as http:
         multipart = {"Content-Type": "multipart/form-data; boundary=x"}
+        urlencoded = {"Content-Type": "application/x-www-form-urlencoded"}
         for body, headers in (
             (b"not a form", multipart),
             (b"", {"Content-Type": "multipart/form-data"}),
             (b'--x\r\nContent-Disposition: form-data; name="prompt"\r\n\r\nred', multipart),
+            (_part(b"Content-Type: text/plain; charset=none"), multipart),
+            (_part(b"Content-Transfer-Encoding: none"), multipart),
+            (b"prompt=red", {"Content-Type": "application/x-www-form-urlencoded; charset=none"}),
+            (b"&".join(b"a%d=1" % number for number in range(1001)), urlencoded),
         ):
             status, code, _ = await refusal(http, "POST", VIDEOS, data=body, headers=headers)
             assert (status, code) in {(400, "invalid_value"), (400, "missing_field")}
@@ -220,9 +225,12 @@ async def test_a_body_that_cannot_be_is_refused(server: ServerProcess) -> None:
         expected = (400, "unsupported_field", "input_reference")
         assert await refusal(http, "POST", VIDEOS, data=picture) == expected
         large = io.BytesIO(b"prompt=" + b"x" * (7 << 20))
-        headers = {"Content-Type": "application/x-www-form-urlencoded"}
-        assert (await refusal(http, "POST", VIDEOS, data=large, headers=headers))[:2] == (413, "message_too_large")
+        assert (await refusal(http, "POST", VIDEOS, data=large, headers=urlencoded))[:2] == (413, "message_too_large")
         assert (await refusal(http, "POST", VIDEOS, json={"prompt": "x", "size": "1x1"}))[2] == "size"
+
+
+def _part(header: bytes) -> bytes:
+    return b'--x\r\nContent-Disposition: form-data; name="prompt"\r\n' + header + b"\r\n\r\nred\r\n--x--\r\n"
 
 
 async def test_a_server_without_such_a_model_says_so(shared_serve_process: Any) -> None:

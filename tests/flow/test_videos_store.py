@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,27 @@ async def test_a_file_that_outgrows_the_store_fails_and_leaves_nothing(serve: An
         assert "12000 bytes, the limit stored_video_bytes" in large["error"]["message"]
         assert (await refusal(http, "GET", f"{VIDEOS}/{small['id']}"))[0] == 404, "it made room for the larger one"
     assert not [name for name in os.listdir(tmp_path) if name.endswith((".mp4", ".part", ".jpg"))]
+
+
+async def test_a_file_that_the_disk_does_not_take_fails_and_leaves_nothing(serve: Any, tmp_path: Path) -> None:
+    """The kernel refuses what is beyond a size, as it does on a full disk."""
+    server = serve()
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (40_000, 40_000))
+    async with aiohttp.ClientSession(server.url) as http:
+        job = await until(http, (await create(http, num_frames=16_000))["id"], finished)
+        assert (job["status"], job["error"]["code"], job["bytes"]) == ("failed", "internal_error", 0)
+        assert job["error"]["message"] == "the video cannot be written: File too large"
+    assert sorted(os.listdir(tmp_path)) == ["lock", f"{job['id']}.json"]
+
+
+async def test_a_folder_that_is_gone_refuses_new_jobs_by_what_the_disk_says(serve: Any, tmp_path: Path) -> None:
+    async with aiohttp.ClientSession(serve().url) as http:
+        os.rename(tmp_path, tmp_path.with_name("elsewhere"))
+        async with http.post(VIDEOS, json={"prompt": "red"}) as answer:
+            assert answer.status == 500
+            assert "cannot be written: No such file or directory" in (await answer.json())["error"]["message"]
+        async with http.get(VIDEOS) as answer:
+            assert (await answer.json())["data"] == []
 
 
 async def test_a_finished_video_goes_when_its_time_is_over(serve: Any) -> None:

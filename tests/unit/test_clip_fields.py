@@ -120,6 +120,8 @@ def test_hints_are_taken_and_said_to_be_ignored() -> None:
         ({"model": "clips", "num_frames": 45}, ErrorCode.INVALID_VALUE, "num_frames", "1..41"),
         ({"model": "clips", "num_inference_steps": 51}, ErrorCode.INVALID_VALUE, "num_inference_steps", "1..50"),
         ({"model": "clips", "guidance_scale": "nan"}, ErrorCode.INVALID_VALUE, "guidance_scale", "0..100"),
+        ({"num_frames": "1" * 5000}, ErrorCode.INVALID_VALUE, "num_frames", "1..5184000"),
+        ({"fps": "1" * 5000}, ErrorCode.INVALID_VALUE, "fps", "1..1000"),
         ({"fps": 24}, ErrorCode.INVALID_VALUE, "fps", "16, what the model"),
         ({"seed": "x"}, ErrorCode.INVALID_VALUE, "seed", "64 bits"),
         ({"negative_prompt": "blue"}, ErrorCode.UNSUPPORTED_FIELD, "negative_prompt", "'paint'"),

@@ -85,6 +85,14 @@ def test_removing_leaves_nothing_and_can_be_repeated(folder: JobFolder) -> None:
     assert names(folder) == {"lock"}
 
 
+def test_a_record_that_cannot_be_written_leaves_nothing(folder: JobFolder) -> None:
+    folder.open()
+    (folder.path / "video_1.json").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        folder.save(record())
+    assert names(folder) == {"lock", "video_1.json"}
+
+
 def test_two_servers_do_not_share_a_folder(folder: JobFolder) -> None:
     folder.open()
     with pytest.raises(StreamSynthError, match="another server keeps its videos in") as refused:
