@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ import typer
 
 from streamsynth import environment
 from streamsynth.console import print_table
-from streamsynth.errors import invalid_value
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 
 if TYPE_CHECKING:
     from streamsynth.engine.quant.cache import Entry, QuantCache
@@ -33,7 +34,9 @@ def list_entries(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of a table.")] = False,
 ) -> None:
     """List what is there; what the files contain is not read."""
-    described = [_describe(entry) for entry in _open(cache).entries()]
+    opened = _open(cache)
+    with _said_of(opened):
+        described = [_describe(entry) for entry in opened.entries()]
     if as_json:
         typer.echo(json.dumps(described, indent=2))
     elif described:
@@ -68,8 +71,9 @@ def build(
             module = source.full()
             return finished(module, quantise_linears(module, recipe, device))
 
-        wanted = source.wanted(recipe, opened, fresh=True)
-        made = opened.build(wanted, make)
+        with _said_of(opened):
+            wanted = source.wanted(recipe, opened, fresh=True)
+            made = opened.build(wanted, make)
         typer.echo(f"{wanted.folder}: {len(made.layers)} float8 layers, {made.nbytes / 1e6:.1f} MB")
 
 
@@ -79,7 +83,8 @@ def verify(names: NamesArgument = None, cache: CacheOption = None) -> None:
     opened = _open(cache)
     wrong = 0
     for entry in _named(opened, names):
-        fault = opened.verify(entry)
+        with _said_of(opened):
+            fault = opened.verify(entry)
         typer.echo(f"{entry.folder.name}: {fault or 'intact'}")
         wrong += fault is not None
     if wrong:
@@ -97,19 +102,35 @@ def remove(
         raise invalid_value("NAME", names or [], "what to remove, or --all instead")
     opened = _open(cache)
     for entry in _named(opened, names):
-        opened.remove(entry)
+        with _said_of(opened):
+            opened.remove(entry)
         typer.echo(f"{entry.folder.name}: removed")
 
 
 def _open(folder: Path | None) -> QuantCache:
     from streamsynth.engine.quant.cache import QuantCache
 
-    return QuantCache(folder or environment.cache_folder() / "quantised")
+    root = folder or environment.cache_folder() / "quantised"
+    if root.exists() and not root.is_dir():
+        raise invalid_value("--cache", str(root), "a folder, or nothing yet")
+    return QuantCache(root)
+
+
+@contextmanager
+def _said_of(cache: QuantCache) -> Iterator[None]:
+    """What the disk refuses is one line, with the file's name."""
+    try:
+        yield
+    except OSError as error:
+        if error.strerror is None:
+            raise
+        raise StreamSynthError(ErrorCode.INVALID_VALUE, f"{error.filename or cache.root}: {error.strerror}") from None
 
 
 def _named(cache: QuantCache, names: Sequence[str] | None) -> list[Entry]:
     """All, where none is named."""
-    entries = {entry.folder.name: entry for entry in cache.entries()}
+    with _said_of(cache):
+        entries = {entry.folder.name: entry for entry in cache.entries()}
     for name in names or ():
         if name not in entries:
             raise invalid_value("NAME", name, f"one that is in {cache.root}")

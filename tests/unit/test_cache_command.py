@@ -91,6 +91,8 @@ def test_damage_is_said_and_ends_with_status_1(model: Path, root: Path, capsys: 
         (["build", "MODEL", "--dtype", "int8"], "--dtype is 'int8'; it must be one of bfloat16"),
         (["build", "MODEL", "--ignore", "nothing.*"], "ignored is 'nothing.*'"),
         (["build", "MODEL", "--component", "vae"], "component is"),
+        (["ls", "--cache", __file__], "--cache is"),
+        (["build", "MODEL", "--cache", "/proc/nowhere"], "/proc/nowhere: No such file or directory"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(
@@ -100,6 +102,24 @@ def test_what_cannot_be_done_is_said_in_one_line(
     said = capsys.readouterr().err
     assert message in said
     assert len(said.splitlines()) == 1
+
+
+def test_folders_that_are_no_artifacts_are_neither_shown_nor_removed(
+    model: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody names a folder of their own as the cache."""
+    run("build", str(model))
+    for name in ("photos", "wan-2.1", "transformer-0123"):
+        (root / name).mkdir()
+    name = capsys.readouterr().out.partition(": ")[0]
+    assert run("ls", "--json") == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == [name]
+    assert run("rm", "--all") == 0
+    assert sorted(path.name for path in root.iterdir() if path.name[0] != ".") == [
+        "photos",
+        "transformer-0123",
+        "wan-2.1",
+    ]
 
 
 @pytest.mark.parametrize("config", [{"_class_name": "DDPMScheduler"}, {"_class_name": "_Hidden"}, {}, []])

@@ -41,6 +41,8 @@ from streamsynth.errors import invalid_value
 # How tensors are cut up between ranks. Ranks share one whole artifact; a cut one would have another name here.
 _LAYOUT = "whole"
 _COMPONENT = re.compile(r"[a-z0-9_]{1,64}")
+_ARTIFACT = re.compile(r"[a-z0-9_]{1,64}-[0-9a-f]{32}")
+"""Of `Wanted.folder`."""
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY)
 
 
@@ -152,9 +154,10 @@ class QuantCache:
         return built
 
     def entries(self) -> list[Entry]:
+        """Folders with another name than an artifact's are somebody else's."""
         if not self.root.is_dir():
             return []
-        folders = (each for each in self.root.iterdir() if each.is_dir() and not each.name.startswith("."))
+        folders = (each for each in self.root.iterdir() if _ARTIFACT.fullmatch(each.name) and each.is_dir())
         return [_entry(folder) for folder in sorted(folders)]
 
     def verify(self, entry: Entry) -> str | None:
