@@ -44,10 +44,17 @@ export class Jobs {
     return { job, finished };
   }
 
-  /** The end of its work, if it is being made. */
+  /** The end of its work, if it is being made. One that another page has deleted is as good as deleted here. */
   async delete(job) {
-    if (isImage(job)) this.#making.get(job.id)?.abort();
-    else await this.#json(`${VIDEOS}/${job.id}`, { method: "DELETE" });
+    if (isImage(job)) {
+      this.#making.get(job.id)?.abort();
+      return;
+    }
+    try {
+      await this.#json(`${VIDEOS}/${job.id}`, { method: "DELETE" });
+    } catch (refusal) {
+      if (refusal.error?.code !== "not_found") throw refusal;
+    }
   }
 
   /** An address for its first picture. The caller revokes it. */

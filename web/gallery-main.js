@@ -42,11 +42,13 @@ function tell(refusal) {
 }
 
 async function load() {
+  clearTimeout(timer);
   try {
     models = await loadPictureModels(keyEntry.stored);
   } catch (refusal) {
     setState("waiting");
-    tell(refusal);
+    if (refusal.error?.code === "unreachable") timer = setTimeout(load, LATER_MS);
+    else tell(refusal);
     return;
   }
   setState("open");
@@ -190,6 +192,7 @@ byId("more").addEventListener("click", showOlder);
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) clearTimeout(timer);
   else if (models.length) look();
+  else if (byId("link-state").dataset.state === "waiting") load();
 });
 setState("connecting");
 load();

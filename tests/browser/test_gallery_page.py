@@ -113,6 +113,32 @@ def test_deleting_asks_first_ends_what_runs_and_moves_the_focus_on(page: Page) -
     expect(page.get_by_text("Nothing has been made here yet.")).to_be_visible()
 
 
+def test_what_another_tab_has_deleted_is_deleted_here_too(page: Page) -> None:
+    card = make(page, "a red field", seconds="600")
+    expect(card.get_by_role("progressbar")).to_be_visible()
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(piece(other, "a red field")).to_be_visible()
+    page.route("**/v1/videos?*", lambda route: None)  # it does not hear of the other tab before it asks
+    piece(other, "a red field").get_by_role("button", name="Delete: a red field").click()
+    expect(piece(other, "a red field")).to_have_count(0)
+    card.get_by_role("button", name="Delete: a red field").click()
+    expect(card).to_have_count(0)
+    announced(page, "Deleted: a red field")
+    expect(page.get_by_role("alert").first).to_be_empty()
+
+
+def test_a_page_that_did_not_reach_its_server_tries_again(open_page: OpenPage, serve_process: StartServer) -> None:
+    server = serve_process("--model", "paint")
+    page = open_page(f"{server.url}/gallery.html")
+    page.route("**/v1/limits", lambda route: route.abort())
+    page.reload()
+    expect(page.locator("#link-text")).to_have_text("Not connected")
+    page.unroute("**/v1/limits")
+    expect(page.locator("#link-text")).to_have_text("Ready", timeout=15_000)
+    expect(make(page, "a red field", seconds="1").get_by_role("button", name="Play")).to_be_visible()
+
+
 def test_what_fails_says_why_and_what_cannot_be_is_a_notice(page: Page) -> None:
     card = make(page, "{fail 1} of a field")
     expect(card).to_contain_text("Failed. Told to fail at chunk 1.")
