@@ -46,6 +46,8 @@ def generate(
         raise invalid_value("--output", str(output), "a file that ends in " + ", ".join(_ENDINGS))
     if not output.parent.is_dir():
         raise invalid_value("--output", str(output), "in a folder that is there")
+    if output.is_dir():
+        raise invalid_value("--output", str(output), "a file, not a folder")
     asked: dict[str, Any] = {
         "output": output,
         "model": model,

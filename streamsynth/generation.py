@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import math
+import os
+import secrets
 import tempfile
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -10,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from streamsynth.errors import invalid_value
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 
 OnProgress: TypeAlias = Callable[[float], None]
 """Hears from 0 to 1 how far it is."""
@@ -59,8 +63,18 @@ class Generator(Protocol):
 
 
 def unfinished(path: Path) -> Path:
-    """Where a file is written until it is whole: beside its place."""
-    return path.with_name(f".{path.name}.part")
+    """Where a file is written until it is whole: beside its place, another one each time, for two may make the same."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+
+
+def check_place(path: Path) -> None:
+    """Before the work rather than behind it: whether a file can appear there. Blocks; raises OSError."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path.parent))
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -74,10 +88,18 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def fields_of(picture: bytes | str | Path | None, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that were given. Blocks where the picture is a file: raises OSError."""
+    """Those that were given, which JSON can carry. Blocks where the picture is a file: raises OSError."""
     given = {name: value for name, value in fields.items() if value is not None}
+    for name, value in given.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise invalid_value(name, value, "a finite number")
+        if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+            raise invalid_value(name, value, "free of lone surrogates")
     if picture is not None:
         data = picture if isinstance(picture, bytes) else Path(picture).read_bytes()
+        if not data:
+            message = "input_reference must be a PNG, JPEG or WebP file, and is empty"
+            raise StreamSynthError(ErrorCode.UNSUPPORTED_REFERENCE, message, param="input_reference")
         given["input_reference"] = b64encode(data).decode()
     return given
 
@@ -103,6 +125,7 @@ async def make_video(
     """What `StreamSynth.generate_video` does once it is running."""
     given = await asyncio.to_thread(fields_of, picture, fields)
     if output is not None:
+        await asyncio.to_thread(check_place, Path(output))
         return await generator.video(given, Path(output), on_progress or _unheard)
     with tempfile.TemporaryDirectory(prefix="streamsynth-") as folder:
         path = Path(folder) / "clip.mp4"
@@ -118,7 +141,10 @@ async def make_image(
     on_progress: OnProgress | None,
 ) -> GeneratedImage:
     """What `StreamSynth.generate_image` does once it is running."""
-    made = await generator.image(await asyncio.to_thread(fields_of, picture, fields), on_progress or _unheard)
+    given = await asyncio.to_thread(fields_of, picture, fields)
+    if path is not None:
+        await asyncio.to_thread(check_place, path)
+    made = await generator.image(given, on_progress or _unheard)
     if path is not None:
         await asyncio.to_thread(write_whole, path, made.data)
     return replace(made, path=path)

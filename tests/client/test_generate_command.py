@@ -60,6 +60,8 @@ def test_a_deploy_file_says_which_model_and_how(tmp_path: Path) -> None:
     [
         (("-o", "clip.avi"), b".mp4, .png, .jpg, .jpeg"),
         (("-o", "/nowhere/clip.mp4"), b"in a folder that is there"),
+        (("-o", "a.mp4", "--seconds", "nan"), b"seconds is nan"),
+        (("-o", "a.mp4", "--picture", "/dev/null"), b"input_reference must be"),
         (("-o", "a.png", "--seconds", "2"), b"absent for an image"),
         (("-o", "a.mp4", "--seconds", "0"), b"seconds is 0"),
         (("-o", "a.mp4", "--size", "5x5"), b"320x192, 128x128, 832x480"),
@@ -81,8 +83,7 @@ def test_what_cannot_be_is_one_line_and_status_2(
 def test_an_interrupt_ends_the_work_and_leaves_no_file(tmp_path: Path) -> None:
     command = [*COMMAND, "red", "-o", str(tmp_path / "clip.mp4"), "--model", "paint", "--seconds", "300000"]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
-        until = tmp_path / ".clip.mp4.part"
-        while not until.exists() and process.poll() is None:
+        while not list(tmp_path.glob(".clip.mp4.*.part")) and process.poll() is None:
             pass
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130

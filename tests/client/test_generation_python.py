@@ -88,6 +88,9 @@ async def test_what_is_refused_is_the_same_error_and_leaves_no_file(
         ({"size": "1x1"}, ErrorCode.INVALID_VALUE, "size"),
         ({"seconds": 0}, ErrorCode.INVALID_VALUE, "seconds"),
         ({"steps": 5}, ErrorCode.UNSUPPORTED_FIELD, "num_inference_steps"),
+        ({"seconds": float("nan")}, ErrorCode.INVALID_VALUE, "seconds"),
+        ({"prompt": "\ud800"}, ErrorCode.INVALID_VALUE, "prompt"),
+        ({"picture": b""}, ErrorCode.UNSUPPORTED_REFERENCE, "input_reference"),
         ({"picture": b"GIF"}, ErrorCode.UNSUPPORTED_FIELD, "input_reference"),
         ({"model": "nothing"}, ErrorCode.MODEL_NOT_FOUND, "model"),
         ({"prompt": "{fail 2}"}, ErrorCode.ENGINE_FAILED, None),
@@ -102,6 +105,29 @@ async def test_what_is_refused_is_the_same_error_and_leaves_no_file(
             await synth.generate_image("red", output=tmp_path / "a.gif")
         assert unknown.value.param == "output"
     assert names(tmp_path) == []
+
+
+@both
+async def test_a_place_where_no_file_can_be_is_refused_before_the_work(
+    door: str, server: ServerProcess, tmp_path: Path
+) -> None:
+    heard: list[float] = []
+    async with opened(door, server) as synth:
+        for output, error in ((tmp_path, IsADirectoryError), (tmp_path / "no" / "a.mp4", FileNotFoundError)):
+            with pytest.raises(error):
+                await synth.generate_video("red", output=output, on_progress=heard.append, **SMALL)
+    assert heard == [] and names(tmp_path) == []
+
+
+@both
+async def test_two_that_are_made_into_one_place_leave_a_whole_one(
+    door: str, server: ServerProcess, tmp_path: Path
+) -> None:
+    path = tmp_path / "clip.mp4"
+    async with opened(door, server) as synth:
+        await asyncio.gather(*(synth.generate_video(word, output=path, seconds=2, **SMALL) for word in ("red", "blue")))
+    assert [read_picture(each).frame for each in decoded(path.read_bytes())] == list(range(32))
+    assert names(tmp_path) == ["clip.mp4"]
 
 
 @both
