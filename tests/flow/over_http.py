@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,13 @@ async def refused(http: aiohttp.ClientSession, **fields: Any) -> tuple[int, dict
     """Status and error of a speech request that must not succeed."""
     async with http.post(SPEECH, json=fields) as answer:
         return answer.status, (await answer.json())["error"]
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    """End a bare connection, and return when it is gone: left to the collector it is a warning in another test."""
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 async def metrics(http: aiohttp.ClientSession) -> dict[str, float]:

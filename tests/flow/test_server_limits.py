@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from over_http import SPEECH, quiet, refused, speak, until_metrics
+from over_http import SPEECH, close, quiet, refused, speak, until_metrics
 
 from streamsynth.realtime.fields import HINTS, HTTP_ONLY, SOCKET_ONLY, SPEECH_FIELDS
 from streamsynth.testing.server_process import ServerProcess
@@ -113,7 +113,7 @@ async def test_a_body_that_announces_too_much_is_refused_before_it_comes(server:
     writer.write(b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (SPEECH.encode(), 10**12))
     async with asyncio.timeout(5):
         assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
-    writer.close()
+    await close(writer)
 
 
 async def test_a_compressed_body_is_measured_when_it_is_unpacked(http: aiohttp.ClientSession) -> None:
@@ -131,7 +131,7 @@ async def test_a_body_that_does_not_come_is_given_up(server: ServerProcess) -> N
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 408 ")
     assert b'"idle_timeout"' in await reader.read(1000)
-    writer.close()
+    await close(writer)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ async def test_malformed_requests_get_a_typed_answer_and_no_traceback(server: Se
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith((b"HTTP/1.0 4", b"HTTP/1.1 4"))
     assert (await reader.read(10_000)).startswith(b'{"error"')
-    writer.close()
+    await close(writer)
     assert "Traceback" not in server.log()
 
 
@@ -163,7 +163,7 @@ async def test_a_client_that_asks_first_is_told_to_go_on(server: ServerProcess) 
     assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     writer.write(body)
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
-    writer.close()
+    await close(writer)
 
 
 async def test_connections_beyond_the_limit_are_told_and_closed(server: ServerProcess) -> None:
@@ -172,9 +172,7 @@ async def test_connections_beyond_the_limit_are_told_and_closed(server: ServerPr
     answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1" in answer
     for _, each in [*open_ones, (reader, writer)]:
-        each.close()
-        with contextlib.suppress(ConnectionError):
-            await each.wait_closed()
+        await close(each)
 
 
 async def test_no_key_can_take_the_places_of_another(serve_process: Any) -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pytest
 import pytest_asyncio
 import soundfile
-from over_http import CHUNK_SAMPLES, SAMPLES_PER_CHARACTER, SPEECH, quiet, refused, speak, tone, until_metrics
+from over_http import CHUNK_SAMPLES, SAMPLES_PER_CHARACTER, SPEECH, close, quiet, refused, speak, tone, until_metrics
 
 from streamsynth.testing.server_process import ServerProcess
 
@@ -170,7 +170,7 @@ async def test_every_write_holds_whole_samples(http: aiohttp.ClientSession, serv
     while size := int(await reader.readline(), 16):
         sizes.append(size)
         await reader.readexactly(size + 2)
-    writer.close()
+    await close(writer)
     assert len(sizes) > 10
     assert all(size % 2 == 0 for size in sizes)
 
@@ -290,7 +290,7 @@ async def test_a_failure_after_the_first_byte_resets_an_old_connection(server: S
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.0 200 ")
         with pytest.raises(ConnectionResetError) if broken else contextlib.nullcontext():
             assert len(await reader.read()) == 2 * 4 * SAMPLES_PER_CHARACTER
-        writer.close()
+        await close(writer)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -313,7 +313,7 @@ async def test_a_client_that_leaves_ends_its_speech(http: aiohttp.ClientSession,
         await until_metrics(http, lambda values: values["streamsynth_live_flows"] == 1)
         if directive != "{stall 0}":
             await reader.readuntil(b"\r\n\r\n")
-        writer.close()
+        await close(writer)
         after = await until_metrics(http, quiet)
         ended = 'streamsynth_utterances_total{model="sine",status="cancelled",surface="http"}'
         assert after[ended] == before.get(ended, 0) + 1
@@ -345,7 +345,7 @@ async def test_a_client_that_reads_nothing_is_cut_off(http: aiohttp.ClientSessio
     assert after[waited] > before[waited]
     with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
         await reader.readexactly(50_000 * SAMPLES_PER_CHARACTER * 2)
-    writer.close()
+    await close(writer)
 
 
 async def test_a_client_that_reads_slowly_is_not_cut_off(serve_process: Any) -> None:
