@@ -87,9 +87,10 @@ def parse_image_fields(fields: Mapping[str, object], models: Mapping[str, Pipeli
 
 def parse_image_format(fields: Mapping[str, object]) -> StillFormat:
     """Raises INVALID_VALUE for what no image here is."""
-    if parse_choice("response_format", fields.get("response_format") or None, ("b64_json", "url")) == "url":
+    given = _given(fields)
+    if parse_choice("response_format", given.get("response_format"), ("b64_json", "url")) == "url":
         raise invalid_value("response_format", "url", "b64_json: images are not kept, so they have no address")
-    return StillFormat(parse_choice("output_format", fields.get("output_format") or None, tuple(StillFormat)) or "png")
+    return StillFormat(parse_choice("output_format", given.get("output_format"), tuple(StillFormat)) or "png")
 
 
 def whole_number(name: str, value: object, low: int, high: int, of: str = "") -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from streamsynth.codecs import StillFormat, encode_still
 from streamsynth.errors import ErrorCode, StreamSynthError
-from streamsynth.realtime.clip_fields import ClipSettings, parse_clip_fields, parse_image_fields
+from streamsynth.realtime.clip_fields import ClipSettings, parse_clip_fields, parse_image_fields, parse_image_format
 from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.references import Upload
 from streamsynth.testing.paint_pipeline import PAINT
@@ -157,6 +157,15 @@ def test_a_picture_is_due_where_the_model_begins_with_one() -> None:
     with pytest.raises(StreamSynthError, match="begins with a picture") as refusal:
         parse_clip_fields({"prompt": "red"}, {"clips": begins}, Limits())
     assert refusal.value.code is ErrorCode.MISSING_FIELD
+
+
+@pytest.mark.parametrize("value", [[], {}, 0, False, "gif"])
+def test_a_format_of_an_image_that_is_none_is_refused_and_an_empty_one_is_the_default(value: object) -> None:
+    assert parse_image_format({"response_format": "", "output_format": None}) is StillFormat.PNG
+    for name in ("response_format", "output_format"):
+        with pytest.raises(StreamSynthError) as refusal:
+            parse_image_format({name: value})
+        assert (refusal.value.code, refusal.value.param) == (ErrorCode.INVALID_VALUE, name)
 
 
 def test_a_server_without_such_a_model_says_so() -> None:

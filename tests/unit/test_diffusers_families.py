@@ -171,6 +171,15 @@ def test_a_folder_that_is_none_or_brings_code_is_refused(index: str | None, word
     assert refused.value.param == "folder"
 
 
+def test_a_tokenizer_whose_vocabulary_was_not_copied_is_refused(tmp_path: Path) -> None:
+    """It would load, and take every word for one that nobody knows."""
+    folder = save("wan", tmp_path)
+    (folder / "tokenizer" / "tokenizer.json").unlink()
+    with pytest.raises(StreamSynthError, match="tokenizer has no vocabulary") as refused:
+        load_clips(**options(folder))
+    assert refused.value.param == "folder"
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

@@ -28,6 +28,7 @@ from streamsynth.models.diffusers.proving import prove_together
 from streamsynth.video import Size
 
 DTYPES = ("bfloat16", "float16", "float32")
+_NO_VOCABULARIES = {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
 _SIZE = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})")
 
 
@@ -111,8 +112,20 @@ def load_pipeline(
     load: Any = kind.from_pretrained
     kinds = {"default": dtype, **({} if autoencoder_dtype is None else {"vae": autoencoder_dtype})}
     pipeline = load(str(folder), dtype=kinds, local_files_only=True, use_safetensors=True, **parts)
+    _check_vocabularies(folder, pipeline)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
+
+
+def _check_vocabularies(folder: Path, pipeline: Any) -> None:
+    """A tokenizer whose files are not there loads all the same, and knows no word. Bytes alone need no vocabulary."""
+    for name, part in pipeline.components.items():
+        if not getattr(part, "vocab_files_names", None):
+            continue
+        files = {path.name for path in (folder / name).glob("*") if path.is_file()}
+        if not files - _NO_VOCABULARIES:
+            message = f"{folder / name} has no vocabulary: the folder is not whole"
+            raise StreamSynthError(ErrorCode.START_FAILED, message, param="folder")
 
 
 def _quantised(folder: Path, name: str, dtype: torch.dtype, recipe: Recipe, device: str) -> torch.nn.Module:
