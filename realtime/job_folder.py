@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -18,12 +19,15 @@ from pathlib import Path
 import msgspec
 
 from streamsynth.errors import ErrorCode, StreamSynthError
-from streamsynth.realtime.video_job import JobRecord, failed, interrupted
+from streamsynth.realtime.video_job import Headway, JobRecord, failed, interrupted, shown
 
 logger = logging.getLogger(__name__)
 
 _LOCK = "lock"
 _RECORD, _CLIP, _PART, _THUMBNAIL = ".json", ".mp4", ".part", ".jpg"
+
+_OWN = re.compile(r"video_[0-9a-f]{24}\.")
+_UNREADABLE = (msgspec.DecodeError, ValueError, KeyError, ArithmeticError, IsADirectoryError)
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(JobRecord)
@@ -98,29 +102,32 @@ class JobFolder:
         return self.path / (job_id + _THUMBNAIL)
 
     def _load(self) -> list[JobRecord]:
-        records = []
-        for half_made in self.path.glob(f"video_*{_PART}"):
+        for half_made in self._own(_PART):
             half_made.unlink(missing_ok=True)  # before anything is written: they may be what fills the disk
+        records = []
         for path in self.path.glob(f"video_*{_RECORD}"):
             try:
-                record = _decoder.decode(path.read_bytes())
-            except msgspec.DecodeError as error:
-                logger.warning("%s is no record of a video, and is left alone: %s", path, error)
+                record = _decoded(path)
+            except _UNREADABLE as error:
+                logger.warning("%s is no record of a video, and is left alone: %r", path, error)
                 continue
             if not record.finished:
                 record = failed(record, interrupted(), time.time())
                 self.remove_files(record.id)
                 self.save(record)
             records.append(record)
-        self._clear_strays({record.id for record in records})
+        for stray in self._own(_CLIP, _THUMBNAIL):
+            if not stray.with_suffix(_RECORD).exists():
+                stray.unlink()
         return sorted(records, key=lambda record: (record.created_at, record.id))
 
-    def _clear_strays(self, known: set[str]) -> None:
-        for path in self.path.glob("video_*"):
-            job_id, _, suffix = path.name.partition(".")
-            unreadable = f".{suffix}" == _RECORD and job_id not in known
-            if job_id not in known and not unreadable:
-                path.unlink(missing_ok=True)
+    def _own(self, *suffixes: str) -> list[Path]:
+        """Files that a server of ours made: what else is called video_ is somebody's own."""
+        return [
+            path
+            for path in self.path.glob("video_*")
+            if path.name.endswith(suffixes) and _OWN.match(path.name) and path.is_file()
+        ]
 
     def _remove(self, job_id: str, *suffixes: str) -> None:
         for suffix in suffixes:
@@ -132,3 +139,12 @@ class JobFolder:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _decoded(path: Path) -> JobRecord:
+    """A record that can be shown, of the job that the file is named after."""
+    record = _decoder.decode(path.read_bytes())
+    if record.id != path.stem:
+        raise ValueError(f"it is that of {record.id!r}")
+    shown(record, Headway(), 0)
+    return record

@@ -68,11 +68,26 @@ def test_what_a_dead_server_left_unfinished_has_failed_for_that_reason(folder: J
 
 def test_files_that_belong_to_no_job_go_and_a_record_that_cannot_be_read_stays(folder: JobFolder) -> None:
     folder.open()
-    for name in ("video_9.mp4", "video_9.jpg", "video_8.json.part", "video_7.json", "notes.txt"):
+    strays = {f"video_{'0' * 23}{name}" for name in ("9.mp4", "9.jpg", "8.json.part", "7.mp4.part")}
+    others = {"video_7.json", "video_holiday.mp4", "video_2.part", "notes.txt"}
+    for name in strays | others:
         (folder.path / name).write_bytes(b"{")
     folder.close()
     assert JobFolder(folder.path).open() == []
-    assert names(folder) == {"lock", "video_7.json", "notes.txt"}
+    assert names(folder) == {"lock", *others}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"id": "video_2"}, {"fps": 0}, {"error": {"code": "of_tomorrow", "message": "no"}}, {"error": {}}],
+)
+def test_a_record_that_cannot_be_shown_is_left_alone(folder: JobFolder, changes: dict[str, object]) -> None:
+    """As another version or another hand wrote it."""
+    folder.open()
+    (folder.path / "video_1.json").write_bytes(msgspec.json.encode(record(status=JobStatus.FAILED, **changes)))
+    folder.close()
+    assert JobFolder(folder.path).open() == []
+    assert names(folder) == {"lock", "video_1.json"}
 
 
 def test_removing_leaves_nothing_and_can_be_repeated(folder: JobFolder) -> None:
