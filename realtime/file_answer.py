@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from streamsynth.realtime.http_writer import BodyWriter
 from streamsynth.realtime.keys import LIMITS
 
 _READ_BYTES = 256 * 1024
+_LAST_NONE = re.compile(r"bytes=-0+")
+"""The last no bytes: what parses a range takes it for all of them."""
 
 
 async def send_file(request: web.Request, path: Path, content_type: str) -> web.StreamResponse:
@@ -49,6 +52,8 @@ async def send_file(request: web.Request, path: Path, content_type: str) -> web.
 
 def _asked(request: web.Request, size: int) -> tuple[int, range]:
     """Status and bytes: all of them where there is no Range header, or none that we understand."""
+    if _LAST_NONE.fullmatch(request.headers.get("Range", "")):
+        return 416, range(0)
     try:
         given = request.http_range
     except ValueError:

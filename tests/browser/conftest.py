@@ -27,6 +27,7 @@ FLAGS = [
 # What chromium itself reports when a server refuses or goes away; everything else on the console is our fault.
 REFUSALS = (
     "WebSocket connection to",
+    "Failed to load resource: the server responded with a status of 400",
     "Failed to load resource: the server responded with a status of 401",
     "Failed to load resource: the server responded with a status of 500",
     "net::ERR_",

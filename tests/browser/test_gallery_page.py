@@ -139,6 +139,11 @@ def test_a_page_that_did_not_reach_its_server_tries_again(open_page: OpenPage, s
     expect(make(page, "a red field", seconds="1").get_by_role("button", name="Play")).to_be_visible()
 
 
+def test_a_prompt_that_is_too_long_is_refused_and_not_cut(page: Page) -> None:
+    make(page, "a" * 4097)
+    expect(page.locator("#notices")).to_contain_text("it must be text of 1 to 4096 characters")
+
+
 def test_what_fails_says_why_and_what_cannot_be_is_a_notice(page: Page) -> None:
     card = make(page, "{fail 1} of a field")
     expect(card).to_contain_text("Failed. Told to fail at chunk 1.")
