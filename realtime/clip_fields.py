@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from streamsynth.codecs.stills import StillFormat
 from streamsynth.config.pipeline import Pipeline
-from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value, unknown_field
 from streamsynth.realtime.fields import parse_choice, parse_seed
 from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.references import parse_picture
 from streamsynth.realtime.video_fields import parse_prompt
-from streamsynth.video import PictureUse, Size, VideoRequest, VideoTraits
+from streamsynth.video import MAX_GUIDANCE, PictureUse, Size, VideoRequest, VideoTraits
 
 COMMON_FIELDS = frozenset(
     {
@@ -40,7 +40,6 @@ _UNSERVED = frozenset(
 )
 
 _DEFAULT_S = 4
-_MOST_GUIDANCE = 100.0
 _SIZE = re.compile(r"([0-9]{1,5})x([0-9]{1,5})")
 _WHOLE = re.compile(r"[0-9]{1,20}")
 
@@ -153,8 +152,7 @@ def _refuse_names(given: Mapping[str, object], known: frozenset[str], hints: fro
             if given[name] is False:
                 continue
             raise _unsupported(name, model)
-        shown = name if len(name) <= 60 else name[:57] + "..."
-        raise StreamSynthError(ErrorCode.UNKNOWN_FIELD, f"there is no field {shown!r}", param=shown)
+        raise unknown_field(name)
 
 
 def _unsupported(name: str, model: str) -> StreamSynthError:
@@ -223,8 +221,8 @@ def _parse_guidance(value: object, traits: VideoTraits, model: str) -> float | N
     if not traits.guidance:
         raise _unsupported("guidance_scale", model)
     scale = _as_number(value)
-    if not 0 <= scale <= _MOST_GUIDANCE:
-        raise invalid_value("guidance_scale", value, f"a number within 0..{_MOST_GUIDANCE:g}")
+    if not 0 <= scale <= MAX_GUIDANCE:
+        raise invalid_value("guidance_scale", value, f"a number within 0..{MAX_GUIDANCE:g}")
     return scale
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from streamsynth.codecs.formats import DEFAULT_SAMPLE_RATE, AudioFormat, check_sample_rate
 from streamsynth.config.pipeline import Pipeline
-from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value, unknown_field
 from streamsynth.realtime.names import resolve_model, resolve_voice
 from streamsynth.speech import Granularity, SpeechRequest, SpeechTraits
 
@@ -125,8 +125,7 @@ def _refuse_names(
             surface = "POST /v1/audio/speech" if name in HTTP_ONLY else "the speech socket"
             raise StreamSynthError(ErrorCode.UNSUPPORTED_FIELD, f"{name} is a field of {surface} only", param=name)
         else:
-            shown = name if len(name) <= 60 else name[:57] + "..."
-            raise StreamSynthError(ErrorCode.UNKNOWN_FIELD, f"there is no field {shown!r}", param=shown)
+            raise unknown_field(name)
 
 
 def _unserved(name: str, value: object, model: str) -> StreamSynthError:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.errors import ErrorCode, StreamSynthError, unknown_field
 from streamsynth.realtime.limits import Limits
 
 
@@ -137,8 +137,7 @@ _AT_PATH = re.compile(r"(.*) - at `\$\.(\w+).*`", re.DOTALL)
 def validation_error(problem: str) -> StreamSynthError:
     """The refusal for what msgspec found; it says only in words which field it means."""
     if found := _UNKNOWN.match(problem):
-        name = _shortened(found[1])
-        return StreamSynthError(ErrorCode.UNKNOWN_FIELD, f"there is no field {name!r}", param=name)
+        return unknown_field(found[1])
     if found := _MISSING.match(problem):
         return StreamSynthError(ErrorCode.MISSING_FIELD, f"{found[1]} is missing", param=found[1])
     if found := _AT_PATH.match(problem):

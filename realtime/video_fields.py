@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from streamsynth.codecs.pictures import VideoFormat
 from streamsynth.config.pipeline import Pipeline
-from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value, unknown_field
 from streamsynth.interactions.events import check_prompt
 from streamsynth.realtime.fields import HINTS, check_hints, parse_choice, parse_flag, parse_seed
 from streamsynth.video import Size, VideoRequest, VideoTraits
@@ -95,8 +95,7 @@ def _refuse_names(fields: Mapping[str, object], given: Mapping[str, object], tra
             message = f"the model {model!r} does not support {name}"
             raise StreamSynthError(ErrorCode.UNSUPPORTED_FIELD, message, param=name)
         if name not in START_FIELDS | HINTS.keys() and name not in _UNSERVED:
-            shown = name if len(name) <= 60 else name[:57] + "..."
-            raise StreamSynthError(ErrorCode.UNKNOWN_FIELD, f"there is no field {shown!r}", param=shown)
+            raise unknown_field(name)
 
 
 def _parse_size(given: Mapping[str, object], traits: VideoTraits, model: str) -> Size:

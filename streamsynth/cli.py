@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from streamsynth.console import give_up_output
 from streamsynth.errors import StreamSynthError
 
 
@@ -68,7 +69,7 @@ def main(args: list[str] | None = None) -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        _give_up_output()
+        give_up_output()
         typer.echo(f"error: {error.filename or 'standard output'}: {error.strerror}", err=True)
         sys.exit(2)
     except SystemExit as ending:
@@ -82,11 +83,6 @@ def _open_what_is_closed() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - as long as the process
-
-
-def _give_up_output() -> None:
-    """What is still buffered cannot be written; nor may the interpreter try at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end_politely() -> list[int]:

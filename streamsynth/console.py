@@ -1,11 +1,17 @@
-"""How commands write tables: drawn on a terminal, and as lines of tab-separated cells into a pipe."""
+"""How commands write: tables, drawn on a terminal and as tab-separated lines into a pipe, and the end of writing."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 Rows = Iterable[Sequence[str]]
+
+
+def give_up_output() -> None:
+    """Nobody reads standard output, or it takes nothing more; nor may the interpreter try to flush at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_table(columns: Sequence[str], groups: Iterable[Rows], styles: Mapping[str, str] | None = None) -> None:

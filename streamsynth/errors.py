@@ -158,6 +158,12 @@ class StreamSynthError(Exception):
         )
 
 
+def unknown_field(name: str, where: str = "") -> StreamSynthError:
+    """A field that nobody knows; of its name at most 60 characters are shown, and `where` it was found."""
+    shown = name if len(name) <= 60 else name[:57] + "..."
+    return StreamSynthError(ErrorCode.UNKNOWN_FIELD, f"there is no field {shown!r}{where}", param=shown)
+
+
 def invalid_value(param: str, value: object, limit: str) -> StreamSynthError:
     """A refused field: the message shows the value (at most 60 characters of it) and the limit."""
     shown = repr(value)

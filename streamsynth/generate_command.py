@@ -73,13 +73,15 @@ def generate(
 
 async def _run(prompt: str, asked: dict[str, Any], *, video: bool, url: str | None, deploy: Sequence[Path]) -> None:
     from streamsynth.api import StreamSynth
+    from streamsynth.config.registry import first_video_model
 
     if url is not None:
         synth = StreamSynth.connect(url)
     elif deploy:
         synth = StreamSynth(*([asked["model"]] if asked["model"] else []), deploy=deploy)
     else:
-        synth = StreamSynth(asked["model"] or _default_model("video" if video else "image"))
+        kind = "video" if video else "image"
+        synth = StreamSynth(asked["model"] or first_video_model(f"{kind}s", lambda traits: kind in traits.kinds))
     line = ProgressLine(sys.stderr)
     async with synth:
         if video:
@@ -91,18 +93,6 @@ async def _run(prompt: str, asked: dict[str, Any], *, video: bool, url: str | No
         else:
             image = await synth.generate_image(prompt, on_progress=line.show, **asked)
             line.end(f"{image.width}x{image.height}, seed {image.seed}: {image.path}")
-
-
-def _default_model(kind: str) -> str:
-    """The first of the models that make this."""
-    from streamsynth.config.registry import find_pipeline, pipelines
-    from streamsynth.video import VideoTraits
-
-    for name in pipelines():
-        traits = find_pipeline(name).traits
-        if isinstance(traits, VideoTraits) and kind in traits.kinds:
-            return name
-    raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, f"no model here makes {kind}s", param="model")
 
 
 class ProgressLine:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from streamsynth.console import give_up_output
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.long_text import Piece, UtteranceCutter
 from streamsynth.speak_progress import Progress
@@ -65,8 +66,7 @@ def speak(
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except BrokenPipeError:
-        # Nobody listens any more; nor may the interpreter try to flush at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_output()
         raise typer.Exit(141) from None
     except OSError as error:
         where = error.filename or output or "standard output"

@@ -44,6 +44,9 @@ class SizeRange:
         return f"{sides}, {self.max_pixels} pixels in all"
 
 
+MAX_GUIDANCE = 100.0
+"""The most that `VideoRequest.guidance` may be."""
+
 MAX_PICTURE_BYTES = 24 << 20
 """Of the file that a request brings: it travels to the worker in one message."""
 

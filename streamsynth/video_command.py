@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import sys
 from collections import deque
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from streamsynth.console import give_up_output
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ def video(
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except BrokenPipeError:
-        # Nobody watches any more; nor may the interpreter try to flush at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_output()
         raise typer.Exit(141) from None
     except OSError as error:
         where = error.filename or output or "standard output"
@@ -119,8 +118,9 @@ class _Clip:
 
 async def _run(clip: _Clip, output: str | None, url: str | None) -> None:
     from streamsynth.api import StreamSynth
+    from streamsynth.config.registry import first_video_model
 
-    synth = StreamSynth.connect(url) if url is not None else StreamSynth(clip.model or _default_model())
+    synth = StreamSynth.connect(url) if url is not None else StreamSynth(clip.model or first_video_model("video"))
     async with synth:
         session = synth.video_session(
             clip.prompt, model=clip.model, width=clip.width, height=clip.height, seed=clip.seed
@@ -128,18 +128,6 @@ async def _run(clip: _Clip, output: str | None, url: str | None) -> None:
         async with session:
             with _opened(output) as target:
                 await _write(session, target, clip)
-
-
-def _default_model() -> str:
-    """The first of the models that make video."""
-    from streamsynth.config.registry import find_pipeline, pipelines
-    from streamsynth.video import VideoTraits
-
-    names = (name for name in pipelines() if isinstance(find_pipeline(name).traits, VideoTraits))
-    name = next(names, None)
-    if name is None:
-        raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, "no model here makes video", param="model")
-    return name
 
 
 @contextmanager

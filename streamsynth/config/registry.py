@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 
 from streamsynth.config.pipeline import Pipeline
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.video import VideoTraits
 
 DEFAULT_PIPELINE = "hibari"
 
@@ -37,3 +38,12 @@ def find_pipeline(name: str) -> Pipeline:
     if not isinstance(pipeline, Pipeline):
         raise TypeError(f"{path} is not a Pipeline")
     return pipeline
+
+
+def first_video_model(made: str, able: Callable[[VideoTraits], bool] = lambda _: True) -> str:
+    """The first model of pictures that is `able`; raises MODEL_NOT_FOUND, saying what is `made` by none."""
+    for name in pipelines():
+        traits = find_pipeline(name).traits
+        if isinstance(traits, VideoTraits) and able(traits):
+            return name
+    raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, f"no model here makes {made}", param="model")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value, unknown_field
 
 MAX_PROMPT_CHARACTERS = 4096
 """Of a prompt, whatever surface it comes through; a model may set its own limit below it."""
@@ -53,7 +53,6 @@ def check_event(event: Mapping[str, object]) -> dict[str, Any]:
     for name, value in event.items():
         check = EVENT_FIELDS.get(name)
         if check is None:
-            shown = name if len(name) <= 60 else name[:57] + "..."
-            raise StreamSynthError(ErrorCode.UNKNOWN_FIELD, f"there is no field {shown!r} in event", param=shown)
+            raise unknown_field(name, " in event")
         checked[name] = check(value, f"event.{name}")
     return checked

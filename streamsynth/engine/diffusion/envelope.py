@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
-from streamsynth.video import PictureUse, Size, VideoRequest, VideoTraits
-
-MAX_GUIDANCE = 100.0
+from streamsynth.video import MAX_GUIDANCE, PictureUse, Size, VideoRequest, VideoTraits
 
 
 @dataclass(frozen=True, slots=True)
