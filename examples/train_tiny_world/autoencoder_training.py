@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamsynth.models.wan.tiny_vae import TinyVae
+from train_tiny_world.focus import CELL
 from train_tiny_world.networks import decode_latents, encode_pictures
+from train_tiny_world.picture_pool import Pictures
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class AutoencoderSettings:
     edges: float = 1.0
     squares: float = 4.0
     """What rare bright pixels weigh, such as snow: to the median of a place they are nothing."""
+    focus: float = 1.5
+    """How much more a difference counts where things are: their outlines say what they are."""
     spread: float = 0.02
     grain: float = 0.12
     """The most noise that latents get before they are decoded: a sampler's are never quite right."""
@@ -25,11 +29,12 @@ class AutoencoderSettings:
     average_decay: float = 0.998
 
 
-def picture_loss(made: Tensor, wished: Tensor, edges: float, squares: float) -> Tensor:
+def picture_loss(made: Tensor, wished: Pictures, settings: AutoencoderSettings) -> Tensor:
     """L1 at three sizes, squares, and L1 of differences between neighbours in space and in time."""
-    difference = made - wished
-    loss = difference.abs().mean() + squares * difference.square().mean()
-    loss = loss + edges * sum(torch.diff(difference, dim=dim).abs().mean() for dim in (-1, -2, 1))
+    cells = wished.focus.repeat_interleave(CELL, -1).repeat_interleave(CELL, -2)
+    difference = (made - wished.pixels) * (1 + settings.focus * cells)[:, :, None]
+    loss = difference.abs().mean() + settings.squares * difference.square().mean()
+    loss = loss + settings.edges * sum(torch.diff(difference, dim=dim).abs().mean() for dim in (-1, -2, 1))
     flat = difference.flatten(0, 1)
     return loss + sum(0.5 * F.avg_pool2d(flat, size).abs().mean() for size in (4, 16))
 
@@ -54,17 +59,18 @@ class AutoencoderTraining:
         )
         self.steps = 0
 
-    def step(self, pictures: Tensor, progress: float) -> dict[str, Tensor]:
-        """`pictures` (clips, frames, 3, height, width); `progress` runs from 0 to 1 and sets the learning rate."""
+    def step(self, pictures: Pictures, progress: float) -> dict[str, Tensor]:
+        """`progress` runs from 0 to 1 and sets the learning rate."""
         settings = self._settings
         rate = settings.learning_rate * min(1.0, (self.steps + 1) / settings.warmup_steps) * max(0.02, 1 - progress)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        with torch.autocast(pictures.device.type, torch.bfloat16, enabled=pictures.is_cuda):
-            latents = encode_pictures(self._vae, pictures)
+        pixels = pictures.pixels
+        with torch.autocast(pixels.device.type, torch.bfloat16, enabled=pixels.is_cuda):
+            latents = encode_pictures(self._vae, pixels)
             grain = torch.rand(len(latents), 1, 1, 1, 1, device=latents.device) * settings.grain
             made = decode_latents(self._vae, latents + torch.randn_like(latents) * grain)
-        fidelity = picture_loss(made.float(), pictures, settings.edges, settings.squares)
+        fidelity = picture_loss(made.float(), pictures, settings)
         spread = spread_loss(latents)
         self.optimizer.zero_grad(set_to_none=True)
         (fidelity + settings.spread * spread).backward()

@@ -90,7 +90,7 @@ class Distillation:
         goal = self._teach(clips, context, noisy, start, end)
         wished = (noisy - goal) / (start - end)[..., None, None, None, None]
         flow = self.training.velocity(context, noisy, start)
-        return self.training.learn(flow, wished, context.counts, progress)
+        return self.training.learn(flow, wished, clips.focus, context.counts, progress)
 
     @torch.no_grad()
     def _own(self, clips: Clips) -> Tensor:

@@ -33,6 +33,8 @@ class FlowSettings:
     """The share of clips whose chunks see none before them: what is not to be seen must be read."""
     recached: float = 0.25
     """The share of clips whose context is read under the prompt in force after their change."""
+    focus: float = 4.0
+    """How much more an error counts where things are."""
     warmup_steps: int = 300
     decay_from: float = 0.3
     """The share of the training after which the learning rate falls."""
@@ -195,11 +197,12 @@ class FlowTraining:
         levels = shifted_levels(clips.weights.shape, self.settings.shift, self.device)
         noisy = torch.lerp(clips.latents, noise, levels[..., None, None, None, None])
         flow = self.velocity(context, noisy, levels)
-        return self.learn(flow, noise - clips.latents, context.counts, progress)
+        return self.learn(flow, noise - clips.latents, clips.focus, context.counts, progress)
 
-    def learn(self, flow: Tensor, wished: Tensor, counts: Tensor, progress: float) -> Tensor:
-        """One step of the optimizer towards `wished`, of the chunks that count."""
-        error = (flow - wished).square().mean((2, 3, 4, 5))
+    def learn(self, flow: Tensor, wished: Tensor, focus: Tensor, counts: Tensor, progress: float) -> Tensor:
+        """One step of the optimizer towards `wished`, of the chunks that count, most where things are."""
+        weights = 1 + self.settings.focus * focus
+        error = ((flow - wished).square() * (weights / weights.mean())[:, :, None]).mean((2, 3, 4, 5))
         loss = (error * counts).sum() / counts.sum().clamp_min(1)
         start = self.settings.decay_from
         rate = self.settings.learning_rate * min(1.0, (self.steps + 1) / self.settings.warmup_steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,23 @@ def clean_batch(clips: int, generator: torch.Generator, every: int = EVERY) -> J
     labels = torch.stack(drawn, -1)
     tracks = simulate(one_hot_targets(labels.expand(-1, 8 + WINDOW, -1)), generator)
     return JudgeBatch(render(tracks.frames(slice(8, 8 + WINDOW, every))), labels[:, 0])
+
+
+class BatchPool:
+    """Rendered batches, each trained on about three times: rendering takes longer than a step."""
+
+    _USES = 3
+
+    def __init__(self, clips: int, capacity: int, generator: torch.Generator) -> None:
+        self._clips, self._capacity, self._generator = clips, capacity, generator
+        self._held: deque[JudgeBatch] = deque(maxlen=capacity)
+        self._drawn = 0
+
+    def draw(self) -> JudgeBatch:
+        if self._drawn % self._USES == 0 or len(self._held) < self._capacity:
+            self._held.append(clean_batch(self._clips, self._generator))
+        self._drawn += 1
+        return self._held[int(torch.randint(len(self._held), ()))]
 
 
 def augmented(batch: JudgeBatch) -> JudgeBatch:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from streamsynth.models.wan.tiny_vae import TinyVae
-from train_tiny_world.clips import CHUNK_FRAMES, CHUNK_PICTURES, Words, random_script, targets, words
+from train_tiny_world.clips import CHUNK_FRAMES, CHUNK_PICTURES, PICTURES, Words, random_script, targets, words
+from train_tiny_world.focus import focus
 from train_tiny_world.motion import simulate
 from train_tiny_world.networks import encode_pictures
 from train_tiny_world.render import render
@@ -21,13 +22,15 @@ _RENDERED_AT_ONCE = 64
 @dataclass(frozen=True)
 class Clips:
     """`latents` (clips, chunks, channels, frames, height, width); two prompts each, beside each other in `words`
-    (clips, 2, ...); `weights` (clips, chunks) of the second prompt; `switch` (clips,), its first chunk.
+    (clips, 2, ...); `weights` (clips, chunks) of the second prompt; `switch` (clips,), its first chunk; `focus` (clips,
+    chunks, frames, height, width), from 0 to 1, where the things are.
     """
 
     latents: Tensor
     words: Words
     weights: Tensor
     switch: Tensor
+    focus: Tensor
 
 
 @torch.no_grad()
@@ -44,9 +47,9 @@ def make_clips(vae: TinyVae, clips: int, chunks: int, rng: random.Random, genera
     said = words([prompt for script in scripts for prompt in script.prompts], device)
     paired = Words(said.tokens.unflatten(0, (-1, 2)), said.lengths.unflatten(0, (-1, 2)))
     weights = torch.tensor([script.weights for script in scripts], device=device)
-    return Clips(
-        latents.contiguous(), paired, weights, torch.tensor([script.switch for script in scripts], device=device)
-    )
+    switch = torch.tensor([script.switch for script in scripts], device=device)
+    things = focus(tracks).unflatten(1, (chunks, CHUNK_FRAMES, PICTURES)).amax(3)
+    return Clips(latents.contiguous(), paired, weights, switch, things)
 
 
 class LatentBank:
@@ -74,7 +77,7 @@ class LatentBank:
                     Words(*(_room(each, self._capacity) for each in (part.tokens, part.lengths)))
                     if isinstance(part, Words)
                     else _room(part.half() if part.is_floating_point() else part, self._capacity)
-                    for part in (fresh.latents, fresh.words, fresh.weights, fresh.switch)
+                    for part in (fresh.latents, fresh.words, fresh.weights, fresh.switch, fresh.focus)
                 )
             )
         places = (torch.arange(clips, device=fresh.switch.device) + self._oldest) % self._capacity
@@ -91,8 +94,8 @@ class LatentBank:
     def load(self, file: Path) -> None:
         """What another call rendered."""
         kept = torch.load(file, map_location=self._generator.device, weights_only=True)
-        latents, tokens, lengths, weights, switch = kept["held"]
-        self._held, self.filled = Clips(latents, Words(tokens, lengths), weights, switch), kept["filled"]
+        latents, tokens, lengths, *rest = kept["held"]
+        self._held, self.filled = Clips(latents, Words(tokens, lengths), *rest), kept["filled"]
         self._oldest = self.filled % self._capacity
 
     def draw(self, clips: int) -> Clips:
@@ -101,12 +104,16 @@ class LatentBank:
         held = self._held
         chosen = torch.randint(self.filled, (clips,), generator=self._generator, device=held.switch.device)
         return Clips(
-            held.latents[chosen].float(), held.words[chosen], held.weights[chosen].float(), held.switch[chosen]
+            held.latents[chosen].float(),
+            held.words[chosen],
+            held.weights[chosen].float(),
+            held.switch[chosen],
+            held.focus[chosen].float(),
         )
 
 
 def _tensors(clips: Clips) -> tuple[Tensor, ...]:
-    return clips.latents, clips.words.tokens, clips.words.lengths, clips.weights, clips.switch
+    return clips.latents, clips.words.tokens, clips.words.lengths, clips.weights, clips.switch, clips.focus
 
 
 def _room(like: Tensor, capacity: int) -> Tensor:

@@ -13,7 +13,7 @@ from streamsynth.models.tiny_world.vocabulary import ATTRIBUTES, MOTIONS
 FRAME_RATE = 16
 SIZE = 128
 THINGS = 3
-WRAP = SIZE + 40
+WRAP = SIZE + 28
 """A thing that leaves at one side comes back at the other: positions are the same modulo this."""
 
 _LEFT, _RIGHT, _BOUNCING, _ORBITING, _GROWING = range(len(MOTIONS))
@@ -167,7 +167,7 @@ class _Things:
         base = self._habits.radius * self._sizes[count][:, None]
         cycle = (self._habits.growth * self._elapsed + self._habits.phase) % 1
         grown = torch.where(cycle < 0.85, cycle / 0.85, (1 - cycle) / 0.15)
-        factor = torch.where((motion == _GROWING)[:, None], 0.45 + 0.75 * grown, 1.0)
+        factor = torch.where((motion == _GROWING)[:, None], 0.55 + 0.65 * grown, 1.0)
         return (base * factor).expand(-1, THINGS)
 
 

@@ -98,11 +98,14 @@ def _thing(
     cos, sin = column(angle[shown, index].cos()), column(angle[shown, index].sin())
     right, below = across * cos + down * sin, down * cos - across * sin
     distance = _distance(right, below, size, shape[shown])
-    light = (0.5 - (across + 1.3 * down) / (3.2 * size)).clamp(0, 1)
-    gleam = torch.exp(-((torch.hypot(across + 0.36 * size, down + 0.4 * size) / (0.24 * size)) ** 2))
+    # A ball is round, and gleams; the others are flat: what tells a small ball from a small square at a glance.
+    round_part = column(shape[shown, 0])
+    dome = (1.1 - torch.hypot(across + 0.36 * size, down + 0.4 * size) / (1.5 * size)).clamp(0, 1)
+    light = torch.lerp(torch.full_like(dome, 0.62), dome, round_part)
+    gleam = torch.exp(-((torch.hypot(across + 0.36 * size, down + 0.4 * size) / (0.24 * size)) ** 2)) * round_part
     ambient = moment.time[shown] @ picture.new_tensor([1.0, 0.96, 0.9])
     base = (colour[shown] @ colours(_COLOURS, picture.device) * ambient[:, None])[:, :, None, None]
-    body = base * (0.62 + 0.44 * light)[:, None]
+    body = base * (0.52 + 0.56 * light)[:, None]
     body = torch.lerp(body, torch.ones_like(body), (0.55 * gleam)[:, None]).clamp(0, 1)
     # A dark rim keeps green from grass and white from fog.
     body = over(body, base * 0.3, cover(-distance - 1.6))

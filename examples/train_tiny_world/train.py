@@ -28,6 +28,7 @@ from train_tiny_world.few_steps import Distillation, FewStepSettings, Networks, 
 from train_tiny_world.flow_training import FlowSettings, FlowTraining, LoneVelocity, Velocity
 from train_tiny_world.judge import (
     EVERY,
+    BatchPool,
     Judge,
     JudgeBatch,
     accuracies,
@@ -57,6 +58,7 @@ class Plan:
     flow: float = 700
     few_steps: float = 220
     judge_clips: int = 96
+    judge_pool: int = 24
     picture_clips: int = 8
     pool: int = 256
     pool_part: int = 32
@@ -68,7 +70,8 @@ class Plan:
     bank: int = 24576
     bank_start: int = 6144
     bank_part: int = 256
-    bank_every: int = 100
+    bank_every: float = 8
+    """Seconds."""
     judged_clips: int = 64
     long_seconds: int = 60
     save_every: float = 90
@@ -83,6 +86,7 @@ TOY = Plan(
     few_steps=20,
     prompts=64,
     judge_clips=2,
+    judge_pool=2,
     picture_clips=1,
     pool=2,
     pool_part=1,
@@ -92,7 +96,7 @@ TOY = Plan(
     bank=4,
     bank_start=4,
     bank_part=2,
-    bank_every=50,
+    bank_every=2,
     judged_clips=2,
     long_seconds=5,
     save_every=10,
@@ -219,10 +223,10 @@ class Stopwatch:
 def judge_stage(run: Run) -> bool:
     watch = Stopwatch(run, run.plan.judge)
     judge = Judge().to(run.device)
-    generator = torch.Generator(run.device).manual_seed(run.seed + 1)
+    pool = BatchPool(run.plan.judge_clips, run.plan.judge_pool, torch.Generator(run.device).manual_seed(run.seed + 1))
 
     def next_batch() -> JudgeBatch | None:
-        return None if watch.over else clean_batch(run.plan.judge_clips, generator)
+        return None if watch.over else pool.draw()
 
     steps = train_judge(judge, next_batch, lambda: watch.progress)
     held = clean_batch(4 * run.plan.judge_clips, torch.Generator(run.device).manual_seed(run.seed + 2))
@@ -237,7 +241,7 @@ def autoencoder_stage(run: Run) -> bool:
     _restore(training, run.training)
     plan = run.plan
     pool = PicturePool(plan.pool, run.seed + 3 + int(run.spent), run.device)
-    held = PicturePool(plan.held, 4, run.device).draw(plan.held)
+    held = PicturePool(plan.held, 4, run.device).draw(plan.held).pixels
     normalised = watch.progress > 0.6
     losses: dict[str, torch.Tensor] = {}
     while not watch.over:
@@ -288,10 +292,7 @@ def chunks_stage(run: Run) -> bool:
     training = FlowTraining(run.transformer, run.encoder, settings, velocity)
     finished = _train_flow(run, "chunks", run.plan.chunks, training, training)
     if finished:
-        judge = load_judge(run.judge_file, run.device)
-        world = run.world(step_levels(8, settings.shift))
-        followed = evaluate.first_chunks_following(world, judge, run.plan.judged_clips, run.seed + 6)
-        logging.info("first chunks, 8 steps, prompts followed: %s", evaluate.as_line(followed))
+        _first_chunks_judged(run)
     return finished
 
 
@@ -332,8 +333,10 @@ def _train_flow(
         bank.save(run.bank_file)
     watch = Stopwatch(run, seconds)
     sum_of_losses, counted, since = 0.0, 0, time.monotonic()
+    refreshed = watch.spent
     while not watch.over:
-        if training.steps % plan.bank_every == plan.bank_every - 1:
+        if watch.spent - refreshed >= plan.bank_every:
+            refreshed = watch.spent
             bank.add(plan.bank_part)
         loss = stepper.step(bank.draw(plan.clips), watch.progress)
         sum_of_losses, counted = sum_of_losses + loss, counted + 1
@@ -341,6 +344,10 @@ def _train_flow(
             rate = (time.monotonic() - since) / counted * 1e3
             logging.info("%4.0f s, step %d, %.0f ms: %.4f", watch.spent, training.steps, rate, sum_of_losses / counted)
             run.save(stage, watch.spent, _kept(training))
+            if stage == "chunks":
+                training.swap_average()
+                _first_chunks_judged(run)
+                training.swap_average()
             sum_of_losses, counted, since = 0.0, 0, time.monotonic()
     run.save(stage, watch.spent, _kept(training))
     training.swap_average()
@@ -367,6 +374,13 @@ def _judged(run: Run, name: str, world: World) -> None:
     judge = load_judge(run.judge_file, run.device)
     followed = evaluate.prompt_following(world, judge, run.plan.judged_clips, run.seed + 6)
     logging.info("%s, prompts followed: %s", name, evaluate.as_line(followed))
+
+
+def _first_chunks_judged(run: Run) -> None:
+    judge = load_judge(run.judge_file, run.device)
+    world = run.world(step_levels(8, FlowSettings().shift))
+    followed = evaluate.first_chunks_following(world, judge, run.plan.judged_clips, run.seed + 6)
+    logging.info("first chunks, 8 steps, prompts followed: %s", evaluate.as_line(followed))
 
 
 def report_stage(run: Run) -> bool:

@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 from train_tiny_world.composing import compose
+from train_tiny_world.focus import CELL, focus
 from train_tiny_world.judge import Judge, JudgeBatch, accuracies, augmented, clean_batch, first_seen, train_judge
 from train_tiny_world.motion import SIZE, WRAP, Tracks, one_hot_targets, simulate
 from train_tiny_world.render import render
@@ -140,6 +141,20 @@ def test_every_place_time_and_weather_is_painted_within_range_and_unlike_the_oth
     assert float(pictures.min()) >= 0 and float(pictures.max()) <= 1
     apart = torch.cdist(pictures.flatten(1)[None], pictures.flatten(1)[None])[0].fill_diagonal_(1e9)
     assert float(apart.min()) > 10
+
+
+def test_cells_in_focus_are_those_that_a_thing_touches() -> None:
+    shown = tracks_of(scene(count="three", motion="left"), frames=24)
+    cells = focus(shown)
+    x, y = shown.x % WRAP, shown.y
+    for frame in range(24):
+        for thing in range(3):
+            column, row = int(x[0, frame, thing] // CELL), int(y[0, frame, thing] // CELL)
+            assert column >= SIZE // CELL or cells[0, frame, row, column] == 1
+    assert 0.1 < cells.mean() < 0.4
+    nothing = tracks_of(scene(count="one", motion="bouncing"), frames=1)
+    far = nothing.y[0, 0, 0] < SIZE / 2
+    assert focus(nothing)[0, 0, -1 if far else 0].max() == 0
 
 
 def test_the_judge_learns_a_handful_of_clips_by_heart() -> None:

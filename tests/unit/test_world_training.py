@@ -11,13 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from train_tiny_world.autoencoder_training import AutoencoderSettings, AutoencoderTraining, normalise_latents
+from train_tiny_world.autoencoder_training import (
+    AutoencoderSettings,
+    AutoencoderTraining,
+    normalise_latents,
+    picture_loss,
+)
 from train_tiny_world.checkpoints import load_networks, save_networks
 from train_tiny_world.chunked_attention import SlidingAttention, TeacherForcedAttention
 from train_tiny_world.clips import CHUNK_FRAMES, random_script
 from train_tiny_world.few_steps import Distillation, FewStepSettings, Networks, step_levels
 from train_tiny_world.flow_training import Context, FlowSettings, FlowTraining, LoneVelocity, Velocity
-from train_tiny_world.latent_bank import Clips, LatentBank
+from train_tiny_world.latent_bank import LatentBank
 from train_tiny_world.networks import (
     CONTEXT_CHUNKS,
     decode_latents,
@@ -28,6 +33,7 @@ from train_tiny_world.networks import (
     toy_sizes,
 )
 from train_tiny_world.package import package
+from train_tiny_world.picture_pool import Pictures
 from train_tiny_world.rollout import World, embed, roll_out, show
 from train_tiny_world.word_training import WordTraining
 
@@ -160,7 +166,7 @@ def test_a_chunk_whose_context_knows_of_a_change_to_come_does_not_count(bank: La
     settings = FlowSettings(recached=1, alone=0, silent=0)
     training = FlowTraining(transformer, encoder, settings, Velocity(transformer, 2, 16, CPU, compiled=False))
     drawn = bank.draw(1)
-    clips = Clips(drawn.latents, drawn.words, torch.tensor([[0.0, 1.0]]), torch.tensor([1]))
+    clips = replace(drawn, weights=torch.tensor([[0.0, 1.0]]), switch=torch.tensor([1]))
     context = training.conditions(clips)
     assert context.counts.tolist() == [[0, 1]]
     torch.testing.assert_close(context.text[0, 0, 0], context.text[0, 1, 1])
@@ -193,7 +199,8 @@ def test_the_autoencoder_learns_and_its_latents_can_be_normalised() -> None:
     vae = TinyVae(toy_sizes().vae)
     training = AutoencoderTraining(vae, AutoencoderSettings(learning_rate=5e-3, warmup_steps=1))
     pictures = torch.rand(1, 8, 3, 1, 1).expand(-1, -1, -1, 32, 32).contiguous()
-    losses = [float(training.step(pictures, 0)["fidelity"]) for _ in range(15)]
+    shown = Pictures(pictures, torch.zeros(1, 8, 4, 4))
+    losses = [float(training.step(shown, 0)["fidelity"]) for _ in range(15)]
     assert losses[-1] < 0.8 * losses[0]
     with torch.no_grad():
         before = decode_latents(vae, encode_pictures(vae, pictures))
@@ -204,6 +211,33 @@ def test_the_autoencoder_learns_and_its_latents_can_be_normalised() -> None:
             decode_latents(vae, latents.unflatten(1, (1, 2, 4, 4)).transpose(0, 1).transpose(1, 2)).shape
             == before.shape
         )
+
+
+def test_what_is_wrong_with_a_thing_weighs_more_than_the_same_beside_it() -> None:
+    settings = AutoencoderSettings(focus=1.5)
+    focus = torch.zeros(1, 2, 2, 2)
+    focus[..., 0, 0] = 1
+    wished = Pictures(torch.zeros(1, 2, 3, 16, 16), focus)
+    on_it, beside = (torch.zeros(1, 2, 3, 16, 16) for _ in range(2))
+    on_it[..., :8, :8], beside[..., 8:, 8:] = 0.1, 0.1
+    assert picture_loss(on_it, wished, settings) > 2 * picture_loss(beside, wished, settings)
+    training = FlowTraining(
+        (transformer := new_transformer(toy_sizes().transformer)),
+        new_text_encoder(toy_sizes().text),
+        FlowSettings(focus=3),
+        LoneVelocity(transformer, 16, CPU, compiled=False),
+    )
+    cells = torch.zeros(1, 1, 2, 16, 16)
+    cells[..., :8] = 1
+    right = torch.zeros(1, 1, 16, 2, 16, 16)
+    left_wrong, right_wrong = right.clone(), right.clone()
+    left_wrong[..., :8], right_wrong[..., 8:] = 1, 1
+    errors = [
+        float(training.learn((wrong * transformer.head.bias.sum().add(1)), right, cells, torch.ones(1, 1), 0))
+        for wrong in (left_wrong, right_wrong)
+    ]
+    # Weights of 4 and 1, of mean 2.5.
+    assert errors == pytest.approx([0.8, 0.2], rel=0.01)
 
 
 def test_a_rollout_is_the_same_for_the_same_seed_and_becomes_pictures(transformer: WanTransformer) -> None:
