@@ -30,9 +30,10 @@ async def read_fields(request: web.Request, limits: Limits) -> dict[str, object]
         name, bracket, key = name.partition("[")
         if bracket:
             inner = fields.setdefault(name, {})
-            if not isinstance(inner, dict):
-                raise _twice(name)
-            inner[key.removesuffix("]")] = value
+            key = key.removesuffix("]")
+            if not isinstance(inner, dict) or key in inner:
+                raise _twice(f"{name}[{key}]")
+            inner[key] = value
         elif name in fields:
             raise _twice(name)
         else:

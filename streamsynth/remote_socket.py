@@ -30,9 +30,13 @@ def http_url(url: str) -> str:
 
 
 def _base(url: str, schemes: Mapping[str, str]) -> str:
-    parts = urlsplit(url)
-    scheme = schemes.get(parts.scheme)
-    if scheme is None or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        scheme = schemes.get(parts.scheme)
+        reachable = scheme is not None and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number or too large, a bracket that is not closed
+        reachable = False
+    if not reachable:
         raise invalid_value("url", url, "the address of a server, such as http://127.0.0.1:8000")
     path = parts.path.rstrip("/").removesuffix("/v1")
     return f"{scheme}://{parts.netloc}{path}"

@@ -30,6 +30,13 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+def _folder(typed: str) -> Path:
+    """An empty name would be the current folder: a variable that was not set."""
+    if not typed:
+        raise typer.BadParameter("the name of a folder is empty")
+    return Path(typed)
+
+
 @app.command()
 def serve(
     model: ModelOption = None,
@@ -53,7 +60,9 @@ def serve(
     data: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where the videos of /v1/videos are kept; the default is a folder of this port's."
+            metavar="DIR",
+            parser=_folder,
+            help="Where the videos of /v1/videos are kept; the default is a folder of this port's.",
         ),
     ] = None,
     log_level: Annotated[LogLevel, typer.Option(help="What is logged, on standard error.")] = LogLevel.INFO,

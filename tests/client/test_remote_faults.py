@@ -210,7 +210,10 @@ async def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.Monke
     assert (error.code, error.message) == (ErrorCode.CONNECTION_FAILED, "the server did not answer within 0.05 s")
 
 
-@pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://x", "http://", "/path"])
+@pytest.mark.parametrize(
+    "url",
+    ["", "127.0.0.1:8000", "ftp://x", "http://", "/path", "http://h:65536", "http://h:0", "http://h:x", "http://[::1"],
+)
 def test_an_address_that_cannot_be_is_refused_at_once(url: str) -> None:
     with pytest.raises(StreamSynthError, match="url is") as caught:
         StreamSynth.connect(url)

@@ -221,6 +221,10 @@ async def test_a_body_that_cannot_be_is_refused(server: ServerProcess) -> None:
         assert (await refusal(http, "POST", VIDEOS, data=b"{"))[:2] == (400, "invalid_json")
         form = aiohttp.FormData([("prompt", "a"), ("prompt", "b")])
         assert await refusal(http, "POST", VIDEOS, data=form) == (400, "invalid_value", "prompt")
+        form = aiohttp.FormData(
+            [("prompt", "a"), ("input_reference[image_url]", "b"), ("input_reference[image_url]", "c")]
+        )
+        assert await refusal(http, "POST", VIDEOS, data=form) == (400, "invalid_value", "input_reference[image_url]")
         picture = aiohttp.FormData({"prompt": "red"})
         picture.add_field("input_reference", b"\x89PNG", filename="a.png", content_type="image/png")
         expected = (400, "unsupported_field", "input_reference")
