@@ -71,6 +71,19 @@ def _store(
 
 
 @triton.jit
+def _pages_of(table, start, end, page_size: tl.constexpr, block_t: tl.constexpr):
+    """The page of each token of a block; the null page beyond the end."""
+    at = start + tl.arange(0, block_t)
+    return tl.load(table + at // page_size, mask=at < end, other=0)
+
+
+@triton.jit
+def _slots_of(page, head, start, page_size: tl.constexpr, kv_heads: tl.constexpr, block_t: tl.constexpr):
+    at = start + tl.arange(0, block_t)
+    return (page.to(tl.int64) * page_size + at % page_size) * kv_heads + head
+
+
+@triton.jit
 def _scan_products(
     query, keys, values, table, head, begin, end, scale, best, mass, mixed,
     page_size: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, block_d: tl.constexpr,
@@ -80,11 +93,11 @@ def _scan_products(
     dtype = query.dtype
     place = tl.arange(0, block_d)
     valid = place < head_dim
+    page = _pages_of(table, begin, end, page_size, block_t)
     for start in range(begin, end, block_t):
-        at = start + tl.arange(0, block_t)
-        inside = at < end
-        page = tl.load(table + at // page_size, mask=inside, other=0).to(tl.int64)
-        slot = (page * page_size + at % page_size) * kv_heads + head
+        inside = start + tl.arange(0, block_t) < end
+        slot = _slots_of(page, head, start, page_size, kv_heads, block_t)
+        page = _pages_of(table, start + block_t, end, page_size, block_t)
         key = tl.load(
             keys + slot[None, :] * head_dim + place[:, None], mask=inside[None, :] & valid[:, None], other=0.0
         )
@@ -102,126 +115,64 @@ def _scan_products(
 
 
 @triton.jit
-def _load_pages(table, start, end, page_size: tl.constexpr, block_t: tl.constexpr):
-    """The page of each token of a block; the null page beyond the end."""
-    at = start + tl.arange(0, block_t)
-    return tl.load(table + at // page_size, mask=at < end, other=0)
-
-
-@triton.jit
-def _load_float8(
-    keys, values, key_scales, value_scales, page, head, start, end,
-    page_size: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, block_d: tl.constexpr,
-    block_t: tl.constexpr,
-):  # fmt: skip
-    place = tl.arange(0, block_d)
-    at = start + tl.arange(0, block_t)
-    inside = at < end
-    slot = (page.to(tl.int64) * page_size + at % page_size) * kv_heads + head
-    where = slot[:, None] * head_dim + place[None, :]
-    mask = inside[:, None] & (place < head_dim)[None, :]
-    key, value = tl.load(keys + where, mask=mask, other=0.0), tl.load(values + where, mask=mask, other=0.0)
-    key_scale = tl.load(key_scales + slot, mask=inside, other=0.0)
-    return key, value, key_scale, tl.load(value_scales + slot, mask=inside, other=0.0)
-
-
-@triton.jit
-def _mix_float8(query, key, value, key_scale, value_scale, inside, best, mass, mixed):
-    """One query head, and a block of tokens that each keep their own softmax."""
-    scores = tl.where(inside, tl.sum(query[None, :] * key, 1) * key_scale, float("-inf"))
-    higher = tl.maximum(best, scores)
-    finite = tl.where(higher == float("-inf"), 0.0, higher)
-    fade = tl.exp(best - finite)
-    weights = tl.exp(scores - finite)
-    mixed = mixed * fade[:, None] + (weights * value_scale)[:, None] * value
-    return higher, mass * fade + weights, mixed
-
-
-@triton.jit
-def _merge_float8(best, mass, mixed, number: tl.constexpr, member, bests, masses, mixtures):
-    """Put the softmaxes of one query head's tokens together, into row `number` of all heads'."""
-    higher = tl.max(best, 0)
-    fade = tl.exp(best - tl.where(higher == float("-inf"), 0.0, higher))
-    mine = member == number
-    bests = tl.where(mine, higher, bests)
-    masses = tl.where(mine, tl.sum(mass * fade, 0), masses)
-    return bests, masses, tl.where(mine[:, None], tl.sum(mixed * fade[:, None], 0)[None, :], mixtures)
-
-
-@triton.jit
-def _query(q, first_head, number, scale, head_dim: tl.constexpr, block_d: tl.constexpr):
-    place = tl.arange(0, block_d)
-    return (
-        tl.load(q + (first_head + number) * head_dim + place, mask=place < head_dim, other=0.0).to(tl.float32) * scale
-    )
+def _scales_of(scales, page, head, start, end, page_size: tl.constexpr, kv_heads: tl.constexpr, block_t: tl.constexpr):
+    slot = _slots_of(page, head, start, page_size, kv_heads, block_t)
+    return tl.load(scales + slot, mask=start + tl.arange(0, block_t) < end, other=0.0)
 
 
 @triton.jit
 def _scan_float8(
-    q, keys, values, key_scales, value_scales, table, head, begin, end, scale, best, mass, mixed,
-    page_size: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, group: tl.constexpr,
-    block_g: tl.constexpr, block_d: tl.constexpr, block_t: tl.constexpr,
+    query, keys, values, key_scales, value_scales, table, head, begin, end, scale, best, mass, mixed,
+    page_size: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, block_d: tl.constexpr,
+    block_t: tl.constexpr,
 ):  # fmt: skip
-    """As `_scan_products`, for up to four query heads, without tensor cores: float8 would reach those through shared
-    memory alone. Nothing is added up across threads but a token's score; two blocks are always under way, and the
-    page numbers of a third.
+    """As `_scan_products`, in float16, which holds every float8 number: queries are divided by their largest, values'
+    scales by their block's. Two neighbouring bytes of a value are one element on their way to the tensor cores, which
+    turn elements of two bytes for nothing; so even and odd places of the mixture are added up apart.
     """
-    q0 = _query(q, head * group, 0, scale, head_dim, block_d)
-    b0 = tl.full((block_t,), float("-inf"), tl.float32)
-    s0 = tl.zeros((block_t,), tl.float32)
-    m0 = tl.zeros((block_t, block_d), tl.float32)
-    q1, b1, s1, m1 = q0, b0, s0, m0
-    q2, b2, s2, m2 = q0, b0, s0, m0
-    q3, b3, s3, m3 = q0, b0, s0, m0
-    if group > 1:
-        q1 = _query(q, head * group, 1, scale, head_dim, block_d)
-    if group > 2:
-        q2 = _query(q, head * group, 2, scale, head_dim, block_d)
-    if group > 3:
-        q3 = _query(q, head * group, 3, scale, head_dim, block_d)
-    page = _load_pages(table, begin, end, page_size, block_t)
-    ahead = _load_pages(table, begin + block_t, end, page_size, block_t)
-    key8, value8, key_scale16, value_scale16 = _load_float8(
-        keys, values, key_scales, value_scales, page, head, begin, end,
-        page_size, kv_heads, head_dim, block_d, block_t,
-    )  # fmt: skip
-    next_key8, next_value8, next_key_scale16, next_value_scale16 = _load_float8(
-        keys, values, key_scales, value_scales, ahead, head, begin + block_t, end,
-        page_size, kv_heads, head_dim, block_d, block_t,
-    )  # fmt: skip
-    page = _load_pages(table, begin + 2 * block_t, end, page_size, block_t)
+    half: tl.constexpr = tl.float32 if query.dtype == tl.float32 else tl.float16
+    place = tl.arange(0, block_d)
+    pair = tl.arange(0, block_d // 2)
+    wide = query.to(tl.float32)
+    largest = tl.maximum(tl.max(tl.abs(wide), 1), 1e-30)
+    reduced = (wide / largest[:, None]).to(half)
+    unit = largest * scale
+    pairs = values.to(tl.pointer_type(tl.uint16), bitcast=True)
+    even = tl.zeros((query.shape[0], block_d // 2), tl.float32)
+    odd = tl.zeros((query.shape[0], block_d // 2), tl.float32)
+    first = best
+    page = _pages_of(table, begin, end, page_size, block_t)
+    key_scale = _scales_of(key_scales, page, head, begin, end, page_size, kv_heads, block_t)
+    value_scale = _scales_of(value_scales, page, head, begin, end, page_size, kv_heads, block_t)
     for start in range(begin, end, block_t):
-        key, value = key8.to(tl.float32), value8.to(tl.float32)
-        key_scale, value_scale = key_scale16.to(tl.float32), value_scale16.to(tl.float32)
         inside = start + tl.arange(0, block_t) < end
-        key8, value8, key_scale16, value_scale16 = next_key8, next_value8, next_key_scale16, next_value_scale16
-        next_key8, next_value8, next_key_scale16, next_value_scale16 = _load_float8(
-            keys, values, key_scales, value_scales, page, head, start + 2 * block_t, end,
-            page_size, kv_heads, head_dim, block_d, block_t,
-        )  # fmt: skip
-        page = _load_pages(table, start + 3 * block_t, end, page_size, block_t)
-        b0, s0, m0 = _mix_float8(q0, key, value, key_scale, value_scale, inside, b0, s0, m0)
-        if group > 1:
-            b1, s1, m1 = _mix_float8(q1, key, value, key_scale, value_scale, inside, b1, s1, m1)
-        if group > 2:
-            b2, s2, m2 = _mix_float8(q2, key, value, key_scale, value_scale, inside, b2, s2, m2)
-        if group > 3:
-            b3, s3, m3 = _mix_float8(q3, key, value, key_scale, value_scale, inside, b3, s3, m3)
-    member = tl.arange(0, block_g)
-    bests = tl.full((block_g,), float("-inf"), tl.float32)
-    masses = tl.zeros((block_g,), tl.float32)
-    mixtures = tl.zeros((block_g, block_d), tl.float32)
-    bests, masses, mixtures = _merge_float8(b0, s0, m0, 0, member, bests, masses, mixtures)
-    if group > 1:
-        bests, masses, mixtures = _merge_float8(b1, s1, m1, 1, member, bests, masses, mixtures)
-    if group > 2:
-        bests, masses, mixtures = _merge_float8(b2, s2, m2, 2, member, bests, masses, mixtures)
-    if group > 3:
-        bests, masses, mixtures = _merge_float8(b3, s3, m3, 3, member, bests, masses, mixtures)
-    higher = tl.maximum(best, bests)
-    finite = tl.where(higher == float("-inf"), 0.0, higher)
-    before, after = tl.exp(best - finite), tl.exp(bests - finite)
-    return higher, mass * before + masses * after, mixed * before[:, None] + mixtures * after[:, None]
+        slot = _slots_of(page, head, start, page_size, kv_heads, block_t)
+        following = start + block_t
+        page = _pages_of(table, following, end, page_size, block_t)
+        key_mask = inside[None, :] & (place < head_dim)[:, None]
+        key = tl.load(keys + slot[None, :] * head_dim + place[:, None], mask=key_mask, other=0.0)
+        value_mask = inside[:, None] & (pair < head_dim // 2)[None, :]
+        value = tl.load(pairs + slot[:, None] * (head_dim // 2) + pair[None, :], mask=value_mask, other=0)
+        scores = tl.dot(reduced, key.to(half), input_precision="ieee")
+        scores *= unit[:, None] * key_scale.to(tl.float32)[None, :]
+        scores = tl.where(inside[None, :], scores, float("-inf"))
+        higher = tl.maximum(best, tl.max(scores, 1))
+        weights = tl.exp(scores - higher[:, None])
+        fade = tl.exp(best - higher)
+        mass = mass * fade + tl.sum(weights, 1)
+        wide_scale = value_scale.to(tl.float32)
+        top = tl.max(wide_scale, 0)
+        weights = (weights * (wide_scale / top)[None, :]).to(half)
+        low = (value & 0xFF).to(tl.uint8).to(tl.float8e4nv, bitcast=True).to(half)
+        high = (value >> 8).to(tl.uint8).to(tl.float8e4nv, bitcast=True).to(half)
+        even = even * fade[:, None] + tl.dot(weights, low, input_precision="ieee") * top
+        odd = odd * fade[:, None] + tl.dot(weights, high, input_precision="ieee") * top
+        key_scale = _scales_of(key_scales, page, head, following, end, page_size, kv_heads, block_t)
+        value_scale = _scales_of(value_scales, page, head, following, end, page_size, kv_heads, block_t)
+        best = higher
+    # A part of a context may be empty: then nothing has a score.
+    fade = tl.exp(first - tl.where(best == float("-inf"), 0.0, best))
+    return best, mass, mixed * fade[:, None] + tl.interleave(even, odd)
 
 
 @triton.jit
@@ -293,8 +244,8 @@ def _attend(
     end = tl.minimum(begin + share, length)
     if quantised:
         best, mass, mixed = _scan_float8(
-            q + token * token_stride, keys, values, key_scales, value_scales, table, head, begin, end, scale,
-            best, mass, mixed, page_size, kv_heads, head_dim, group, block_g, block_d, block_t,
+            query, keys, values, key_scales, value_scales, table, head, begin, end, scale,
+            best, mass, mixed, page_size, kv_heads, head_dim, block_d, block_t,
         )  # fmt: skip
     else:
         best, mass, mixed = _scan_products(
@@ -346,13 +297,15 @@ class PagedKernels:
         *,
         overlap: bool = False,
         programs: int = 128,
-        block_t: int | None = None,
+        block_t: int = 64,
         warps: int = 4,
+        stages: int = 3,
     ) -> None:
         self.overlap = overlap
         self.programs = programs
         self.block_t = block_t
         self.warps = warps
+        self.stages = stages
         self.partial = torch.empty(4 << 20, dtype=torch.float32, device=device)
         self.arrivals = torch.zeros(1 << 16, dtype=torch.int32, device=device)
 
@@ -384,10 +337,6 @@ class _KernelAttention:
         kernels, memory = self._kernels, self._memory
         tokens, heads, head_dim = q.shape
         kv_heads = k.shape[1]
-        if memory.quantised and heads > 4 * kv_heads:
-            raise ValueError(
-                f"float8 pages serve up to 4 query heads for each of keys and values, not {heads // kv_heads}"
-            )
         keys, values = memory.keys[layer], memory.values[layer]
         key_scales = value_scales = keys
         quantised = memory.key_scales is not None and memory.value_scales is not None
@@ -396,7 +345,7 @@ class _KernelAttention:
             key_scales, value_scales = memory.key_scales[layer], memory.value_scales[layer]
         block_d = max(16, triton.next_power_of_2(head_dim))
         # Tensor cores take 16 rows.
-        block_g = max(1 if quantised else 16, triton.next_power_of_2(heads // kv_heads))
+        block_g = max(16, triton.next_power_of_2(heads // kv_heads))
         pages = (keys, values, key_scales, value_scales, self._tables, self._owners, self.positions)
         shape = {
             "page_size": memory.page_size,
@@ -425,12 +374,12 @@ class _KernelAttention:
             head_dim**-0.5,
             group=heads // kv_heads,
             block_g=block_g,
-            block_t=kernels.block_t or (max(8, 1024 // block_d) if quantised else 128),
+            block_t=kernels.block_t,
             splits=splits,
             alone=self._alone,
             **shape,
             num_warps=kernels.warps,
-            num_stages=3,
+            num_stages=kernels.stages,
             # Four programs of four warps on a multiprocessor: 64 streams of 8 heads then run at once.
             maxnreg=128 if kernels.warps == 4 else None,
         )
