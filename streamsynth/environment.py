@@ -29,6 +29,14 @@ def cache_folder() -> Path:
     return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamsynth"
 
 
+def visible_devices(count: int) -> tuple[str, ...]:
+    """What CUDA_VISIBLE_DEVICES is to be for each of `count` ranks: one device each, of those that this process sees;
+    none for ranks beyond them."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    seen = [str(number) for number in range(count)] if given is None else [name for name in given.split(",") if name]
+    return tuple((seen + count * [""])[:count])
+
+
 def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """A copy for a child process, with `extra` on top."""
     return {**os.environ, **(extra or {})}

@@ -65,12 +65,14 @@ class _Checked:
 class RuntimeConfig(_Checked):
     """How the stage's worker process runs.
 
-    `threads` is the worker's compute threads. The timeouts: from the start of the process to ready; between two
-    heartbeats of the step loop; and for a request that could step but makes no output. A stage that `shares_worker`
-    runs in that of the one stage it reads from, whose only reader it is.
+    `num_gpus` is the number of its ranks: processes with a device each, which are one worker to the server. `threads`
+    is the compute threads of each. The timeouts: from the start of the process to ready; between two heartbeats of the
+    step loop; and for a request that could step but makes no output. A stage that `shares_worker` runs in that of the
+    one stage it reads from, whose only reader it is.
     """
 
     threads: int = _whole(1, 1, 1024)
+    num_gpus: int = _whole(1, 1, 64)
     start_timeout_s: float = _number(60.0, 0.1, 3600.0)
     heartbeat_timeout_s: float = _number(15.0, 0.1, 3600.0)
     stall_timeout_s: float = _number(30.0, 0.1, 3600.0)

@@ -51,9 +51,9 @@ class Deployment:
 
 
 def check_threads(deployments: Sequence[Deployment], cores: int) -> None:
-    """Refuse thread budgets that add up to more than `cores`; one thread a worker is always allowed."""
+    """Refuse thread budgets that add up to more than `cores`; one thread a process is always allowed."""
     stages = [stage for deployment in deployments for stage in deployment.stages.values()]
-    total = sum(stage.threads for stage in stages)
-    if total > max(cores, len(stages)):
-        shares = " + ".join(f"{stage.stage.name} {stage.threads}" for stage in stages)
+    total = sum(stage.threads * stage.num_gpus for stage in stages)
+    if total > max(cores, sum(stage.num_gpus for stage in stages)):
+        shares = " + ".join(f"{stage.stage.name} {stage.threads * stage.num_gpus}" for stage in stages)
         raise invalid_value("threads", total, f"at most {cores} in all, the cores of this machine ({shares})")

@@ -31,7 +31,8 @@ class Stage:
     UNSET is not sent unless somebody sets it: the engine's own default stands. `settings` are values of the fields in
     `config.concerns` that suit this model better than the general defaults. `inputs` are the names of the stages it
     reads from; a stage without inputs reads the request's text, or the interactions of a video. `unit` is what its
-    output counts, `rate` how many of them make a second.
+    output counts, `rate` how many of them make a second. The engine of a stage that is `ranked` can be loaded by
+    several ranks: then it is given its `seat` too.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Stage:
     inputs: tuple[str, ...] = ()
     unit: Unit = Unit.SAMPLE
     rate: int = 24_000
+    ranked: bool = False
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():

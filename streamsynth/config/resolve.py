@@ -71,10 +71,13 @@ class _Resolver:
         options = {name: chosen[name].value for name in self.stage.options if name in chosen}
         origins = {name: setting.origin for name, setting in chosen.items()}
         try:
-            return StageDeployment(stage=self.stage, options=options, origins=origins, **concerns)
+            built = StageDeployment(stage=self.stage, options=options, origins=origins, **concerns)
+            if built.num_gpus > 1 and not self.stage.ranked:
+                raise invalid_value("num_gpus", built.num_gpus, "1: this model runs in one process")
         except StreamSynthError as error:
             name = error.param or ""
             raise self._error(error.code, name, origins[name], error.message) from None
+        return built
 
     def _check_owned(self, name: str, setting: Setting) -> None:
         owned = (*OWNERS, *self.stage.options)

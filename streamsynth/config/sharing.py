@@ -20,6 +20,8 @@ def check_sharing(deployment: Deployment) -> None:
         makers = [deployment.stages[name] for name in stage.inputs]
         if len(makers) != 1 or len(readers) != 1 or makers[0].stage.inputs:
             raise _refused(taker, "false: it would have to be the one reader of one stage that reads the request")
+        if max(taker.num_gpus, makers[0].num_gpus) > 1:
+            raise _refused(taker, "false where a stage has several ranks")
 
 
 def share_workers(deployment: Deployment) -> Deployment:

@@ -1,5 +1,6 @@
 """`python -m streamsynth.workers --stage NAME --connection FD --memory FD`: one worker process, started by the server.
 
+Of several ranks each is such a process: `--rank N --ranks N --store FD --peer FD ...`; only rank 0 has the connection.
 The command line is stable: it is how an operator finds the workers of a stage.
 """
 
@@ -13,7 +14,8 @@ import signal
 import socket
 import sys
 
-from streamsynth.workers.run import run_worker
+from streamsynth.engine.parallel.seat import FollowingSeat, LeadingSeat
+from streamsynth.workers.run import run_follower, run_worker
 
 _PR_SET_PDEATHSIG = 1
 _GIL_SWITCH_S = 0.001
@@ -23,14 +25,25 @@ _GIL_SWITCH_S = 0.001
 def main() -> None:
     parser = argparse.ArgumentParser(prog="streamsynth.workers")
     parser.add_argument("--stage", required=True)
-    parser.add_argument("--connection", type=int, required=True)
-    parser.add_argument("--memory", type=int, required=True)
+    parser.add_argument("--connection", type=int)
+    parser.add_argument("--memory", type=int)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--store", type=int)
+    parser.add_argument("--peer", type=int, action="append", default=[])
     arguments = parser.parse_args()
     _stay_while_the_server_does()
     sys.setswitchinterval(_GIL_SWITCH_S)
-    logging.basicConfig(format=f"%(asctime)s %(levelname)s {arguments.stage}: %(message)s", level=logging.INFO)
-    connection = socket.socket(fileno=arguments.connection)
-    run_worker(connection, arguments.memory, on_server_gone=lambda: os._exit(0))
+    name = arguments.stage if arguments.ranks == 1 else f"{arguments.stage} rank {arguments.rank}"
+    logging.basicConfig(format=f"%(asctime)s %(levelname)s {name}: %(message)s", level=logging.INFO)
+    store = f"/proc/self/fd/{arguments.store}"
+    peers = [socket.socket(fileno=descriptor) for descriptor in arguments.peer]
+    if arguments.rank:
+        run_follower(FollowingSeat(arguments.rank, arguments.ranks, store, *peers))
+    else:
+        seat = LeadingSeat(store, peers) if peers else None
+        connection = socket.socket(fileno=arguments.connection)
+        run_worker(connection, arguments.memory, on_server_gone=lambda: os._exit(0), seat=seat)
 
 
 def _stay_while_the_server_does() -> None:

@@ -12,9 +12,11 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
+from streamsynth.engine.parallel.seat import Follower, FollowingSeat, LeadingSeat
 from streamsynth.engine.stream import Engine, WholeClips
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.workers import wire
@@ -25,9 +27,14 @@ from streamsynth.workers.shared import MemoryWriter
 
 logger = logging.getLogger(__name__)
 
+FAILED_GRACE_S = 5.0
+"""A rank that cannot load leaves rank 0 this time to say why the stage does not start."""
 
-def run_worker(connection: socket.socket, descriptor: int, *, on_server_gone: Callable[[], None]) -> None:
-    """Serve one stage over `connection` until Stop or until the server is gone.
+
+def run_worker(
+    connection: socket.socket, descriptor: int, *, on_server_gone: Callable[[], None], seat: LeadingSeat | None = None
+) -> None:
+    """Serve one stage over `connection` until Stop or until the server is gone; with other ranks, if there is a seat.
 
     `on_server_gone` is called from the reading thread, and may end the process at once: a step can take long.
     `descriptor` is the shared memory to fill. Owns and closes both.
@@ -42,7 +49,10 @@ def run_worker(connection: socket.socket, descriptor: int, *, on_server_gone: Ca
     sender.start()
     began = time.monotonic()
     try:
-        engine = _load_engine(first)
+        if seat is not None:
+            seat.watch()
+            seat.tell(wire.encode_body(first))
+        engine: Engine = _load(first) if seat is None else _load(first, seat=seat)
     except Exception as error:
         logger.error("stage %s did not load", first.stage, exc_info=error)
         message = f"stage {first.stage} did not load: {type(error).__name__}: {error}"[:500]
@@ -84,7 +94,22 @@ def _first_command(connection: socket.socket) -> wire.Start | None:
     return command
 
 
-def _load_engine(start: wire.Start) -> Engine:
+def run_follower(seat: FollowingSeat) -> None:
+    """Be a rank that has no connection to the server: load the stage's engine, and do as rank 0 says."""
+    start = wire.decode_to_worker(seat.hear())
+    if not isinstance(start, wire.Start):
+        raise ValueError(f"the first command to a rank is Start, not {type(start).__name__}")
+    try:
+        follower: Follower = _load(start, seat=seat)
+        follower.follow()
+    except Exception as error:
+        logger.error("stage %s ends on this rank", start.stage, exc_info=error)
+        seat.wait_for_end(FAILED_GRACE_S)
+        os._exit(1)
+    # What torch.distributed has begun is not taken down in step: a rank that is gone already would be waited for.
+    os._exit(0)
+
+
+def _load(start: wire.Start, **seat: LeadingSeat | FollowingSeat) -> Any:
     module, _, name = start.engine.partition(":")
-    engine: Engine = getattr(importlib.import_module(module), name)(**start.options)
-    return engine
+    return getattr(importlib.import_module(module), name)(**start.options, **seat)

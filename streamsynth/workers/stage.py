@@ -55,6 +55,7 @@ class WorkerStage:
             engine=deployment.stage.engine,
             options=deployment.options,
             unit=deployment.stage.unit,
+            ranks=deployment.num_gpus,
             threads=deployment.threads,
             start_timeout_s=deployment.start_timeout_s,
             heartbeat_timeout_s=deployment.heartbeat_timeout_s,

@@ -32,12 +32,14 @@ HEALTHY_AFTER_S = 30.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSpec:
-    """What a stage's worker is. `memory_bytes` of shared memory carry its outputs to the server."""
+    """What a stage's worker is: so many `ranks`, processes that live and die together. `memory_bytes` of shared memory
+    carry its outputs to the server."""
 
     stage: str
     engine: str
     options: Mapping[str, Any]
     unit: Unit = Unit.SAMPLE
+    ranks: int = 1
     threads: int = 1
     start_timeout_s: float = 60.0
     heartbeat_timeout_s: float = 15.0
@@ -139,7 +141,11 @@ class Supervisor:
         """A worker that has begun to start. Cancelled, it waits for the one that a thread is making, and ends that."""
         spec = self.spec
         call = asyncio.to_thread(
-            self._launcher.launch, spec.stage, threads=spec.threads, memory_bytes=spec.memory_bytes
+            self._launcher.launch,
+            spec.stage,
+            ranks=spec.ranks,
+            threads=spec.threads,
+            memory_bytes=spec.memory_bytes,
         )
         launching = asyncio.create_task(call)
         try:
@@ -237,6 +243,6 @@ class Supervisor:
 
 
 async def _reap(launched: Launched) -> None:
-    """Kill the worker and wait until it is gone. Idempotent."""
+    """Kill the worker, every rank of it, and wait until it is gone. Idempotent."""
     launched.kill()
     await asyncio.to_thread(launched.wait)

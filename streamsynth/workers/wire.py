@@ -196,6 +196,11 @@ def encode(message: ToWorker | ToServer) -> bytes:
     return bytes(buffer)
 
 
+def encode_body(message: ToWorker) -> bytes:
+    """For who frames it otherwise."""
+    return _encoder.encode(message)
+
+
 def decode_to_worker(body: bytes | memoryview) -> ToWorker:
     return _to_worker.decode(body)
 

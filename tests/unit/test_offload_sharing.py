@@ -19,7 +19,7 @@ from sharing_rank import SHARDED, listed, request
 
 from streamsynth.engine.offload.offloaded import offload_blocks
 from streamsynth.engine.offload.options import OffloadOptions
-from streamsynth.engine.offload.ranks import Ranks, sharding_group
+from streamsynth.engine.offload.ranks import Ranks
 from streamsynth.engine.offload.shared import offload_shared_blocks
 from streamsynth.engine.quant.convert import quantise_linears
 from streamsynth.engine.quant.recipe import Recipe
@@ -201,13 +201,6 @@ def test_one_rank_alone_shards_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         assert (shared.waves, shared.probed) == (None, None)
     finally:
         dist.destroy_process_group()
-
-
-def test_which_ranks_share_host_memory() -> None:
-    """T6.7: tensor-parallel ranks alone are no such group."""
-    assert sharding_group(data_parallel=1, sequence_parallel=2) == "sequence"
-    assert sharding_group(data_parallel=2, sequence_parallel=2) == "data"
-    assert sharding_group() is None
 
 
 def test_what_cannot_be_sharded_is_refused() -> None:

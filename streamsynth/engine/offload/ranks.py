@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -14,8 +14,9 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 
 Made = TypeVar("Made")
 
-# Bytes of what one rank tells the others.
-_WORD = 256
+# Bytes of what one rank tells the others, its length among them.
+_WORD = 1024
+MAX_WORD_BYTES = _WORD - 4
 
 
 class Ranks:
@@ -44,30 +45,48 @@ class Ranks:
         return _Gathering(work)
 
     def words(self, word: str) -> list[str]:
-        """What every rank says, in their order; a word is cut at 252 bytes."""
-        encoded = word.encode()[: _WORD - 4]
+        """What every rank says, in their order; a word is cut at MAX_WORD_BYTES."""
+        return [each.decode(errors="replace") for each in self.exchange(word.encode()[:MAX_WORD_BYTES])]
+
+    def exchange(self, said: bytes) -> list[bytes]:
+        """As `words`, of at most MAX_WORD_BYTES each."""
         part = torch.zeros(_WORD, dtype=torch.uint8)
-        part[:4] = torch.tensor([len(encoded)], dtype=torch.int32).view(torch.uint8)
-        part[4 : 4 + len(encoded)] = torch.frombuffer(bytearray(encoded or b"\0"), dtype=torch.uint8)[: len(encoded)]
+        part[:4] = torch.tensor([len(said)], dtype=torch.int32).view(torch.uint8)
+        part[4 : 4 + len(said)] = torch.frombuffer(bytearray(said or b"\0"), dtype=torch.uint8)[: len(said)]
         parts = [torch.empty_like(part) for _ in range(self.size)]
         try:
             dist.all_gather(parts, part, group=self._control)
         except RuntimeError as error:
             raise _lost(error) from error
-        return [_word(each) for each in parts]
+        return [_said(each) for each in parts]
+
+    def send(self, tensor: Tensor, to: int) -> None:
+        """To the rank of that number, which receives it at the same time."""
+        try:
+            dist.send(tensor.contiguous(), group=self._data, group_dst=to)
+        except RuntimeError as error:
+            raise _lost(error) from error
+
+    def receive(self, tensor: Tensor, source: int) -> Tensor:
+        """Fills `tensor`, and returns it."""
+        try:
+            dist.recv(tensor, group=self._data, group_src=source)
+        except RuntimeError as error:
+            raise _lost(error) from error
+        return tensor
 
     def all_true(self, here: bool) -> bool:
         return all(word == "yes" for word in self.words("yes" if here else "no"))
 
     def agreed(self, make: Callable[[], Made]) -> Made:
-        """What this rank makes, without the others, if all of them succeed. Else every rank raises: its own
-        StreamSynthError, or START_FAILED that says whose."""
+        """What this rank makes, without the others, if all of them succeed. Else every rank raises: its own error, or
+        START_FAILED that says whose."""
         made, error = None, None
         try:
             made = make()
-        except StreamSynthError as raised:
+        except Exception as raised:  # noqa: BLE001 - it is raised once the other ranks know
             error = raised
-        said = self.words("" if error is None else f"{error.code.value}: {error.message}")
+        said = self.words("" if error is None else _described(error))
         if error is not None:
             raise error
         for rank, word in enumerate(said):
@@ -87,17 +106,15 @@ class _Gathering:
             raise _lost(error) from error
 
 
-def sharding_group(*, data_parallel: int = 1, sequence_parallel: int = 1) -> Literal["data", "sequence"] | None:
-    """Which ranks share host memory: those with requests of their own, else those that share one; tensor-parallel
-    ranks, whose weights differ, never do."""
-    if data_parallel > 1:
-        return "data"
-    return "sequence" if sequence_parallel > 1 else None
-
-
-def _word(part: Tensor) -> str:
+def _said(part: Tensor) -> bytes:
     length = int(part[:4].view(torch.int32))
-    return part[4 : 4 + length].numpy().tobytes().decode(errors="replace")
+    return part[4 : 4 + length].numpy().tobytes()
+
+
+def _described(error: Exception) -> str:
+    if isinstance(error, StreamSynthError):
+        return f"{error.code.value}: {error.message}"
+    return f"{type(error).__name__}: {error}"
 
 
 def _lost(error: RuntimeError) -> StreamSynthError:

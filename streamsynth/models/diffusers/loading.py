@@ -6,15 +6,18 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from streamsynth import environment
 from streamsynth.engine.diffusion.attention import parse_attention
 from streamsynth.engine.diffusion.engine import ClipEngine
+from streamsynth.engine.diffusion.ranked import RankedFollower
 from streamsynth.engine.diffusion.rehearsal import rehearsed_engine
 from streamsynth.engine.diffusion.skipping.policies import parse_policy
+from streamsynth.engine.parallel.layout import Layout
+from streamsynth.engine.parallel.seat import FollowingSeat, LeadingSeat
 from streamsynth.engine.quant.cache import QuantCache
 from streamsynth.engine.quant.load import load_quantised
 from streamsynth.engine.quant.recipe import Recipe
@@ -25,6 +28,7 @@ from streamsynth.models.diffusers.component import component_source
 from streamsynth.models.diffusers.model import PipelineModel
 from streamsynth.models.diffusers.placing import DENOISERS, Placement, place
 from streamsynth.models.diffusers.proving import prove_together
+from streamsynth.models.diffusers.ranked import Agreed, open_ranked
 from streamsynth.video import Size
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -42,6 +46,9 @@ def load_clips(
     max_requests: int,
     offload: bool = False,
     resident_blocks: int = 0,
+    sharing: Literal["auto", "sharded", "local"] = "auto",
+    data_parallel_size: int | None = None,
+    ulysses_degree: int = 1,
     quantisation: str = "none",
     ignored_layers: Sequence[str] = (),
     step_skipping: Mapping[str, Any] | None = None,
@@ -49,36 +56,68 @@ def load_clips(
     autoencoder_dtype: str | None = None,
     max_frames: int | None = None,
     fps: int | None = None,
-) -> ClipEngine:
-    """An engine that has made the folder's largest clip once. Raises INVALID_VALUE for an option, and START_FAILED for
-    a folder that is none, code that it would bring along, or a pipeline that no request can serve."""
-    for name, kind in (("dtype", dtype), ("autoencoder_dtype", autoencoder_dtype)):
-        if kind is not None and kind not in DTYPES:
-            raise invalid_value(name, kind, "one of " + ", ".join(DTYPES))
-    counts = {"max_requests": max_requests, "max_steps": max_steps, "max_frames": max_frames, "fps": fps}
-    for name, value in counts.items():
-        if value is not None and not 1 <= value <= 10_000:
-            raise invalid_value(name, value, "a whole number from 1 to 10000")
+    seat: LeadingSeat | FollowingSeat | None = None,
+) -> ClipEngine | RankedFollower:
+    """An engine that has made the folder's largest clip once; with a `seat` of several ranks, its part on every one but
+    the first. Raises INVALID_VALUE for an option, and START_FAILED for a folder that is none, code that it would bring
+    along, or a pipeline that no request can serve."""
+    _check(dtype, autoencoder_dtype, max_requests=max_requests, max_steps=max_steps, max_frames=max_frames, fps=fps)
     bounds = Bounds(
         sizes=tuple(_parse_size(size) for size in sizes), fps=fps, max_frames=max_frames, max_steps=max_steps
     )
     placement = Placement(
-        offload=offload, resident_blocks=resident_blocks, quantisation=quantisation, ignored_layers=ignored_layers
+        offload=offload,
+        resident_blocks=resident_blocks,
+        sharing=sharing,
+        quantisation=quantisation,
+        ignored_layers=ignored_layers,
     )
     skipping, backends = parse_policy(step_skipping or {}), parse_attention(attention or {})
-    pipeline = load_pipeline(
-        Path(folder),
-        dtype=getattr(torch, dtype),
-        autoencoder_dtype=None if autoencoder_dtype is None else getattr(torch, autoencoder_dtype),
-        recipe=placement.recipe,
-        device=device,
-    )
-    set_backends(pipeline, backends)
-    place(pipeline, placement, torch.device(device))
-    model = PipelineModel(pipeline, bounds, device=torch.device(device), capacity=max_requests, skipping=skipping)
+    ranks = 1 if seat is None else seat.size
+    layout = Layout.infer(ranks, ulysses_degree=ulysses_degree, data_parallel_size=data_parallel_size)
+    if ranks > 1 and max_requests > 1:
+        raise invalid_value("max_requests", max_requests, "1 where there are several ranks: each makes one")
+    on = torch.device(device)
+
+    def load(agreed: Agreed = alone, builds: bool = True) -> Any:
+        kinds = getattr(torch, dtype), None if autoencoder_dtype is None else getattr(torch, autoencoder_dtype)
+        pipeline = load_pipeline(
+            Path(folder),
+            dtype=kinds[0],
+            autoencoder_dtype=kinds[1],
+            recipe=placement.recipe,
+            device=device,
+            agreed=agreed,
+            builds=builds,
+        )
+        set_backends(pipeline, backends)
+        return pipeline
+
+    def serve(pipeline: Any) -> PipelineModel:
+        return PipelineModel(pipeline, bounds, device=on, capacity=max_requests, skipping=skipping)
+
+    if seat is not None:
+        return open_ranked(seat, layout, placement, on, load, serve)
+    pipeline = load()
+    place(pipeline, placement, on)
+    model = serve(pipeline)
     engine = rehearsed_engine(model)
     prove_together(model)
     return engine
+
+
+def alone(hit: bool) -> bool:
+    """What the only rank has, all of them have."""
+    return hit
+
+
+def _check(dtype: str, autoencoder_dtype: str | None, **counts: int | None) -> None:
+    for name, kind in (("dtype", dtype), ("autoencoder_dtype", autoencoder_dtype)):
+        if kind is not None and kind not in DTYPES:
+            raise invalid_value(name, kind, "one of " + ", ".join(DTYPES))
+    for name, value in counts.items():
+        if value is not None and not 1 <= value <= 10_000:
+            raise invalid_value(name, value, "a whole number from 1 to 10000")
 
 
 def load_pipeline(
@@ -88,9 +127,12 @@ def load_pipeline(
     autoencoder_dtype: torch.dtype | None = None,
     recipe: Recipe | None = None,
     device: str = "cpu",
+    agreed: Agreed = alone,
+    builds: bool = True,
 ) -> Any:
     """The pipeline on the CPU, with weights from safetensors alone. With a `recipe` its denoisers are quantised, on
-    `device`, or taken from the cache of quantised weights, which a first load fills."""
+    `device`, or taken from the cache of quantised weights, which a first load fills. `agreed`, `builds`: as
+    `load_quantised`."""
     import diffusers
 
     path = folder / "model_index.json"
@@ -108,7 +150,17 @@ def load_pipeline(
         message = f"{path} names {named}, a pipeline that diffusers {diffusers.__version__} does not have"
         raise StreamSynthError(ErrorCode.START_FAILED, message, param="folder")
     denoisers = [name for name in DENOISERS if (index.get(name) or [None])[0] is not None]
-    parts = {} if recipe is None else {name: _quantised(folder, name, dtype, recipe, device) for name in denoisers}
+    cache = QuantCache(environment.cache_folder() / "quantised")
+    parts = (
+        {}
+        if recipe is None
+        else {
+            name: load_quantised(
+                component_source(folder, name, dtype), recipe, cache, device, agreed=agreed, builds=builds
+            ).module
+            for name in denoisers
+        }
+    )
     load: Any = kind.from_pretrained
     kinds = {"default": dtype, **({} if autoencoder_dtype is None else {"vae": autoencoder_dtype})}
     pipeline = load(str(folder), dtype=kinds, local_files_only=True, use_safetensors=True, **parts)
@@ -126,11 +178,6 @@ def _check_vocabularies(folder: Path, pipeline: Any) -> None:
         if not files - _NO_VOCABULARIES:
             message = f"{folder / name} has no vocabulary: the folder is not whole"
             raise StreamSynthError(ErrorCode.START_FAILED, message, param="folder")
-
-
-def _quantised(folder: Path, name: str, dtype: torch.dtype, recipe: Recipe, device: str) -> torch.nn.Module:
-    cache = QuantCache(environment.cache_folder() / "quantised")
-    return load_quantised(component_source(folder, name, dtype), recipe, cache, device).module
 
 
 def _parse_size(text: str) -> Size:

@@ -1,0 +1,254 @@
+"""Whole clips on several ranks: rank 0 has the engine, and every rank a copy of the model.
+
+Rank 0 says what is done next, and all ranks do it: each step is a step of every clip that was named, of whichever
+replica. What became of it is told to all ranks before any of them goes on, so a clip that fails ends alone, and none
+waits for a rank that has nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgspec
+import torch
+from torch import Tensor
+
+from streamsynth.engine.diffusion.clip import Clip, ClipModel
+from streamsynth.engine.offload.ranks import MAX_WORD_BYTES
+from streamsynth.engine.offload.turns import Turns
+from streamsynth.engine.parallel.group import Group
+from streamsynth.engine.parallel.seat import FollowingSeat, LeadingSeat
+from streamsynth.engine.stream import as_error
+from streamsynth.errors import StreamSynthError
+from streamsynth.video import VideoRequest
+
+
+class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
+    clip: int
+    replica: int
+    request: dict[str, Any]
+
+
+class Advance(msgspec.Struct, frozen=True, array_like=True, tag="advance"):
+    """One step of each of these clips; ranks with none of them take part all the same."""
+
+    clips: tuple[int, ...]
+
+
+class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
+    clip: int
+
+
+class End(msgspec.Struct, frozen=True, array_like=True, tag="end"):
+    """The stage is over."""
+
+
+Command: TypeAlias = Begin | Advance | Close | End
+
+_encode = msgspec.msgpack.encode
+_commands = msgspec.msgpack.Decoder(Command)
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """What a rank tells the others of its clip after a step. `pictures`: the shape of those that are made."""
+
+    step: int = 0
+    steps: int = 0
+    pictures: tuple[int, ...] | None = None
+    error: dict[str, Any] | None = None
+    out_of_memory: bool = False
+
+
+_reports = msgspec.msgpack.Decoder(Report)
+_NOTHING = Report()
+
+
+@dataclass(slots=True)
+class Step:
+    """One step, as all ranks know it: `reports` by rank; `own` is this rank's clip, if it was to go on."""
+
+    reports: list[Report]
+    own: Clip | None
+
+
+class RankedModel:
+    """One rank's copy of the model, and its part of what all ranks do."""
+
+    def __init__(self, model: ClipModel, group: Group, turns: Turns) -> None:
+        self.model = model
+        self.group = group
+        self._turns = turns
+        self._clips: dict[int, Clip] = {}
+
+    def begin(self, command: Begin) -> None:
+        if command.replica == self.group.replica:
+            self._clips[command.clip] = self.model.begin(VideoRequest.from_wire(command.request))
+
+    def advance(self, command: Advance) -> Step:
+        """Raises StreamSynthError when this rank is out of step with the others: it has to end then."""
+        number = next((clip for clip in command.clips if clip in self._clips), None)
+        own = None if number is None else self._clips[number]
+        if own is not None:
+            self.model.advance([own])
+        report = _NOTHING if own is None else _report(own)
+        self._turns.rest()
+        reports = [_reports.decode(said) for said in self.group.ranks.exchange(_encode(report))]
+        if number is not None and outcome(reports, self.group, self.group.replica).error is not None:
+            self.close_clip(Close(number))
+        self._send(own, report)
+        return Step(reports, own)
+
+    def close_clip(self, command: Close) -> None:
+        clip = self._clips.pop(command.clip, None)
+        if clip is not None:
+            clip.close()
+
+    def counters(self) -> dict[str, int]:
+        shared = {"ranks": self.group.ranks.size, "idle_passes": self._turns.idle}
+        return {**self.model.counters(), **shared}
+
+    def close(self) -> None:
+        self.model.close()
+
+    def _send(self, own: Clip | None, report: Report) -> None:
+        """What another replica than rank 0's has made goes to rank 0, from the first of its ranks."""
+        layout, rank = self.group.layout, self.group.ranks.rank
+        if own is None or own.pictures is None or report.pictures is None or not self.group.replica:
+            return
+        pictures, own.pictures = own.pictures, None
+        if rank == layout.ranks_of(self.group.replica)[0]:
+            self.group.ranks.send(pictures, 0)
+
+
+def outcome(reports: Sequence[Report], group: Group, replica: int) -> Report:
+    """Of a replica: its first rank's, unless one of the others failed."""
+    said = [reports[rank] for rank in group.layout.ranks_of(replica)]
+    return next((report for report in said if report.error is not None), said[0])
+
+
+def _report(clip: Clip) -> Report:
+    if clip.error is None:
+        shape = None if clip.pictures is None else tuple(clip.pictures.shape)
+        return Report(clip.step, clip.steps, shape)
+    error = as_error(clip.error)
+    fields = error.to_wire()
+    fields["message"] = error.message.encode()[: MAX_WORD_BYTES // 2].decode(errors="ignore")
+    return Report(clip.step, clip.steps, None, fields, isinstance(clip.error, torch.OutOfMemoryError))
+
+
+class RankedFollower:
+    """Every rank but the first."""
+
+    def __init__(self, seat: FollowingSeat, model: RankedModel) -> None:
+        self._seat = seat
+        self._model = model
+
+    def follow(self) -> None:
+        while True:
+            command = _commands.decode(self._seat.hear())
+            match command:
+                case Begin():
+                    self._model.begin(command)
+                case Advance():
+                    self._model.advance(command)
+                case Close():
+                    self._model.close_clip(command)
+                case End():
+                    self._model.close()
+                    return
+
+
+class RankedClip:
+    """A clip of one replica, as rank 0 knows it."""
+
+    def __init__(self, model: LeadingModel, number: int, replica: int) -> None:
+        self.step = 0
+        self.steps = 0
+        self.pictures: Tensor | None = None
+        self.error: Exception | None = None
+        self.number = number
+        self.replica = replica
+        self._model = model
+
+    def close(self) -> None:
+        self._model.close_clip(self)
+
+
+class LeadingModel:
+    """The copies of all replicas as one model, which makes a clip in each at once."""
+
+    def __init__(self, seat: LeadingSeat, own: RankedModel) -> None:
+        self.traits = own.model.traits
+        self.device = own.model.device
+        self.capacity = own.group.layout.data_parallel
+        self.fewest_steps = own.model.fewest_steps
+        self._seat = seat
+        self._own = own
+        self._busy: dict[int, RankedClip] = {}
+        self._numbers = 0
+
+    @property
+    def room(self) -> int:
+        return self.capacity - len(self._busy)
+
+    def check(self, request: VideoRequest) -> None:
+        self._own.model.check(request)
+
+    def begin(self, request: VideoRequest) -> RankedClip:
+        replica = min(set(range(self.capacity)) - self._busy.keys())
+        clip = RankedClip(self, self._numbers, replica)
+        self._numbers += 1
+        self._busy[replica] = clip
+        command = Begin(clip.number, replica, request.to_wire())
+        self._seat.tell(_encode(command))
+        self._own.begin(command)
+        return clip
+
+    def advance(self, clips: Sequence[Clip]) -> None:
+        """Ends this process when the ranks are out of step."""
+        named = [clip for clip in clips if isinstance(clip, RankedClip)]
+        command = Advance(tuple(clip.number for clip in named))
+        self._seat.tell(_encode(command))
+        try:
+            step = self._own.advance(command)
+            for clip in named:
+                self._settle(clip, step)
+        except StreamSynthError as error:
+            self._seat.lose(error.message)
+
+    def close_clip(self, clip: RankedClip) -> None:
+        """Its replica is free."""
+        if self._busy.get(clip.replica) is clip:
+            del self._busy[clip.replica]
+            command = Close(clip.number)
+            self._seat.tell(_encode(command))
+            self._own.close_clip(command)
+
+    def counters(self) -> dict[str, int]:
+        return self._own.counters()
+
+    def close(self) -> None:
+        self._seat.leave(_encode(End()))
+        self._own.close()
+
+    def _settle(self, clip: RankedClip, step: Step) -> None:
+        said = outcome(step.reports, self._own.group, clip.replica)
+        clip.step, clip.steps = said.step, said.steps
+        if said.error is not None:
+            error = StreamSynthError.from_wire(said.error)
+            clip.error = torch.OutOfMemoryError(error.message) if said.out_of_memory else error
+        elif said.pictures is not None:
+            clip.pictures = self._pictures(clip, said.pictures, step)
+        if said.error is not None or said.pictures is not None:
+            self.close_clip(clip)
+
+    def _pictures(self, clip: RankedClip, shape: tuple[int, ...], step: Step) -> Tensor:
+        if clip.replica == 0:
+            assert step.own is not None and step.own.pictures is not None
+            made, step.own.pictures = step.own.pictures, None
+            return made
+        group = self._own.group
+        empty = torch.empty(shape, dtype=torch.uint8, device=self.device)
+        return group.ranks.receive(empty, group.layout.ranks_of(clip.replica)[0])

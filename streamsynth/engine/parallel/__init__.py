@@ -1,0 +1,1 @@
+"""Several processes, with a device each, that run one stage together."""
