@@ -1,7 +1,8 @@
 """Guidance and sampling of one codebook in one program a unit: what `engine.sampler` does, without sorting.
 
-The k-th best logit, and the logit where the best ones reach the mass `top_p`, are found by bisection on the bits of
-the numbers; equal logits stay or go together. The noise is the sampler's own.
+With `top_k` alone a token is drawn from all, and again from the better ones until it is one of the best. Where the
+best are to be known, the k-th best logit, and the one where they reach the mass `top_p`, are found by bisection on the
+bits of the numbers. Equal logits stay or go together. The noise is the sampler's own.
 """
 
 from __future__ import annotations
@@ -114,6 +115,16 @@ def _least_of_best(values, keys, inside, count):
 
 
 @triton.jit
+def _higher(chosen, value, token, other_chosen, other_value, other_token):
+    stays = (chosen > other_chosen) | ((chosen == other_chosen) & (token < other_token))
+    return (
+        tl.where(stays, chosen, other_chosen),
+        tl.where(stays, value, other_value),
+        tl.where(stays, token, other_token),
+    )
+
+
+@triton.jit
 def _least_of_mass(keys, mass, wanted):
     """The key down to which the best together have the mass `wanted`."""
     found = tl.full((), 0, tl.uint32)
@@ -175,17 +186,23 @@ def _sample(
     chosen = values
     if hot > 0.0:
         scaled = values / tl.maximum(hot, 1e-5)
-        keys = tl.where(inside, _ordered(values), 0)
         keep = inside
-        if (limit > 0) & (limit < vocabulary):
-            keep = keys >= _least_of_best(values, keys, inside, limit.to(tl.int32))
         if (mass_kept < 1.0) | (least > 0.0):
-            weights = tl.where(keep, tl.exp(scaled - tl.max(scaled, 0)), 0.0)
+            weights = tl.exp(scaled - tl.max(scaled, 0))
             if mass_kept < 1.0:
+                keys = tl.where(inside, _ordered(values), 0)
+                if (limit > 0) & (limit < vocabulary):
+                    keep = keys >= _least_of_best(values, keys, inside, limit.to(tl.int32))
+                weights = tl.where(keep, weights, 0.0)
                 keep = keep & (keys >= _least_of_mass(keys, weights, mass_kept * tl.sum(weights, 0)))
             keep = keep & (weights >= least)
         chosen = tl.where(keep, scaled + noise, float("-inf"))
-    code = tl.argmax(chosen, 0)
+    _, drawn, code = tl.reduce((chosen, values, tokens), 0, _higher)
+    if (hot > 0.0) & (limit > 0):
+        # What is drawn from all stands if it is one of the best; else it and all below it are none of them.
+        while tl.sum((values > drawn).to(tl.int32), 0) >= limit:
+            chosen = tl.where(values > drawn, chosen, float("-inf"))
+            _, drawn, code = tl.reduce((chosen, values, tokens), 0, _higher)
     tl.store(codes + unit * codes_stride + codebook, code.to(tl.int64))
     if feeds:
         entry = table + (code.to(tl.int64) + codebook * vocabulary) * width
