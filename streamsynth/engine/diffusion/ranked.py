@@ -106,8 +106,9 @@ class RankedModel:
             clip.close()
 
     def counters(self) -> dict[str, int]:
-        shared = {"ranks": self.group.ranks.size, "idle_passes": self._turns.idle}
-        return {**self.model.counters(), **shared}
+        """Passes are those of this rank's clips, and of others' that it took part in without."""
+        shared = {"sharded_models": self._turns.models, "idle_passes": self._turns.idle}
+        return {"ranks": self.group.ranks.size, **shared, "passes": self._turns.passes, **self.model.counters()}
 
     def close(self) -> None:
         self.model.close()

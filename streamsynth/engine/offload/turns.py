@@ -21,10 +21,11 @@ class Turns:
     """Puts itself before the `forward` of each model. From one `rest` to the next, every rank runs its models as its
     request wants them, or not at all; one thread at a time.
 
-    `passes` counts those of this rank's requests, `idle` those of others that it took part in.
+    `models` is how many, `passes` counts those of this rank's requests, `idle` those of others that it took part in.
     """
 
     def __init__(self, ranks: Ranks, models: Sequence[tuple[nn.Module, Waves]]) -> None:
+        self.models = len(models)
         self.passes = self.idle = 0
         self._lost: StreamSynthError | None = None
         self._ranks = ranks

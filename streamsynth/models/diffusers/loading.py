@@ -77,6 +77,8 @@ def load_clips(
     layout = Layout.infer(ranks, ulysses_degree=ulysses_degree, data_parallel_size=data_parallel_size)
     if ranks > 1 and max_requests > 1:
         raise invalid_value("max_requests", max_requests, "1 where there are several ranks: each makes one")
+    if ulysses_degree > 1 and step_skipping:
+        raise invalid_value("step_skipping", dict(step_skipping), "empty where ulysses_degree is above 1")
     on = torch.device(device)
 
     def load(agreed: Agreed = alone, builds: bool = True) -> Any:

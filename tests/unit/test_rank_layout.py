@@ -59,6 +59,7 @@ def test_replicas_share_host_memory_and_without_them_the_ranks_of_a_sequence() -
     [
         ({"ulysses_degree": 3}, "ulysses_degree is 3"),
         ({"data_parallel_size": 1}, "data_parallel_size is 1; it must be 2"),
+        ({"ulysses_degree": 2, "step_skipping": {"method": "measure"}}, "empty where ulysses_degree"),
         ({"max_requests": 2}, "max_requests is 2; it must be 1 where there are several ranks"),
         ({"sharing": "sharded"}, "sharing is 'sharded'; it must be auto where nothing is offloaded"),
         ({"offload": True, "sharing": "some"}, "sharing is 'some'"),

@@ -1,0 +1,85 @@
+"""A diffusers stage of two ranks in this test's processes, and requests to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from over_socket import until
+from small_pipelines.clips import Pictures, called_directly, options, request
+
+from streamsynth.config.plan import plan
+from streamsynth.flows import VideoFlow
+from streamsynth.graph.edge import EndOfEdge
+from streamsynth.interactions.messages import Notice, Progress
+from streamsynth.runtime import Runtime
+from streamsynth.testing.faults import find_workers
+from streamsynth.video import VideoRequest
+
+STAGE = "diffusers.denoiser"
+SHARDED = {"offload": "true", "sharing": "sharded"}
+
+
+@asynccontextmanager
+async def started(folder: Path, /, **changed: str) -> AsyncIterator[Runtime]:
+    values = {**options(folder), "num_gpus": 2, "max_steps": 200, **changed}
+    sets = [f"denoiser.{name}={value}".replace("'", "") for name, value in values.items()]
+    runtime = Runtime(plan(["diffusers"], (), sets))
+    await runtime.start()
+    try:
+        assert len(find_workers(os.getpid())) == 2
+        yield runtime
+    finally:
+        await runtime.stop()
+        assert find_workers(os.getpid()) == [], "a rank outlived its stage"
+
+
+class Asked:
+    """A request under way; `step` is the last that was told."""
+
+    def __init__(self, runtime: Runtime, **changed: Any) -> None:
+        self.request: VideoRequest = request("wan", **changed)
+        self.step = 0
+        self.flow: VideoFlow = runtime.open_video("diffusers", self.request, self._hear)
+
+    def _hear(self, notice: Notice) -> None:
+        if isinstance(notice, Progress):
+            self.step = notice.step
+
+    async def made(self) -> Pictures:
+        pieces = []
+        while True:
+            try:
+                pieces.append((await self.flow.receive()).pictures)
+            except EndOfEdge:
+                return np.concatenate(pieces)
+
+    async def reached(self, step: int) -> None:
+        await until(lambda: self.step >= step)
+
+
+def alone(folder: Path, asked: VideoRequest) -> Pictures:
+    torch.set_num_threads(1)  # As many as each rank has: more would add up in another order.
+    return called_directly("wan", folder, asked)
+
+
+async def counters(runtime: Runtime) -> dict[str, int]:
+    """Those of the worker's next heartbeat."""
+    before = runtime.statistics().stages[STAGE].beat
+    await until(lambda: runtime.statistics().stages[STAGE].beat is not before)
+    beat = runtime.statistics().stages[STAGE].beat
+    return {} if beat is None else dict(beat.counters)
+
+
+def rank_pids(server: int | None = None) -> dict[int, int]:
+    """The processes below this one, or a server's, by their ranks."""
+    found = {}
+    for pid in find_workers(server or os.getpid()):
+        arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        found[int(arguments[arguments.index("--rank") + 1])] = pid
+    return found

@@ -1,0 +1,118 @@
+"""How a stage of several ranks ends: by one that hangs, by its server, or before it has begun."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from over_http import metrics
+from over_ranks import Asked, rank_pids, started
+from over_videos import VIDEOS, content, finished, until
+from small_pipelines.clips import save
+
+from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.testing.faults import find_workers
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save("wan", tmp_path_factory.mktemp("wan"))
+
+
+async def test_a_rank_that_hangs_is_found_by_the_heartbeat(folder: Path) -> None:
+    async with started(folder, heartbeat_timeout_s="3") as runtime:
+        one, other = Asked(runtime, steps=200, seed=1), Asked(runtime, steps=200, seed=2)
+        await asyncio.gather(one.reached(2), other.reached(2))
+        os.kill(rank_pids()[1], signal.SIGSTOP)
+        async with asyncio.timeout(15):
+            outcomes = await asyncio.gather(one.flow.outcome, other.flow.outcome)
+        assert {each.error.code for each in outcomes if each.error} == {ErrorCode.WORKER_DIED}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"num_gpus": "3", "ulysses_degree": "2"}, "ulysses_degree is 2; it must be a divisor of num_gpus, which is 3"),
+        ({"folder": "/nowhere"}, "a folder in diffusers' layout"),
+    ],
+)
+async def test_a_stage_that_cannot_start_says_why(changed: dict[str, str], said: str, folder: Path) -> None:
+    with pytest.raises(StreamSynthError, match=said) as failed:
+        async with started(folder, **changed):
+            pass
+    assert failed.value.code is ErrorCode.START_FAILED
+    assert find_workers(os.getpid()) == []
+
+
+@pytest.fixture
+def deploy_file(folder: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "deploy.yaml"
+    path.write_text(f"""
+pipeline: diffusers
+stages:
+  denoiser:
+    num_gpus: 2
+    folder: {folder}
+    device: cpu
+    dtype: float32
+    sizes: ["64x32"]
+    max_frames: 9
+    offload: true
+    sharing: sharded
+""")
+    return path
+
+
+async def test_a_server_of_a_deploy_file_says_that_a_rank_died_and_goes_on(
+    serve_process: Any, deploy_file: Path
+) -> None:
+    """Two jobs at once; the fixture sees that stopping it leaves no process."""
+    server = serve_process("--deploy", str(deploy_file))
+    asked = {"prompt": "a red fox", "size": "64x32", "num_frames": 5, "seed": 1}
+
+    async def create(http: aiohttp.ClientSession, steps: int) -> str:
+        async with http.post(VIDEOS, json={**asked, "num_inference_steps": steps}) as answer:
+            assert answer.status == 200, await answer.text()
+            return str((await answer.json())["id"])
+
+    async def ready(http: aiohttp.ClientSession) -> dict[str, str]:
+        async with http.get("/ready") as answer:
+            stages: dict[str, str] = (await answer.json())["stages"]
+            assert answer.status == (503 if stages else 200)
+            return stages
+
+    async with aiohttp.ClientSession(server.url) as http:
+        assert await ready(http) == {}
+        jobs = [await create(http, 100), await create(http, 99)]
+        for job in jobs:
+            await until(http, job, lambda each: each["step"] is not None and each["step"] > 1)
+        ranks = rank_pids(server.pid)
+        killed = time.monotonic()
+        os.kill(ranks[1], signal.SIGKILL)
+        for job in jobs:
+            ended = await until(http, job, finished)
+            assert (ended["status"], ended["error"]["code"]) == ("failed", "worker_died")
+        assert time.monotonic() - killed < 15
+        assert "its worker died and is being restarted" in (await ready(http))["diffusers.denoiser"]
+        async with asyncio.timeout(60):
+            while await ready(http):
+                await asyncio.sleep(0.05)
+        counted = await metrics(http)
+        assert counted["streamsynth_worker_restarts_total"] == 1
+        again = await create(http, 3)
+        assert (await until(http, again, finished))["status"] == "completed"
+        assert await content(http, again)
+        assert not set(rank_pids(server.pid).values()) & set(ranks.values())
+
+
+def test_a_server_that_is_killed_takes_its_ranks_with_it(serve_process: Any, deploy_file: Path) -> None:
+    server = serve_process("--deploy", str(deploy_file))
+    assert len(rank_pids(server.pid)) == 2
+    server.kill()
+    assert server.orphans == 0
