@@ -15,9 +15,8 @@ from streamsynth.bench.ar_profile import kernel_rows
 from streamsynth.bench.ar_sides import Generated, Side, StreamSynthSide, TransformersSide, in_turn
 from streamsynth.bench.report import Panel, Report, Row, Value
 from streamsynth.bench.statistics import quantile
-from streamsynth.engine.attention import PageMemory
-from streamsynth.models.csm.config import CsmConfig
-from streamsynth.models.csm.loop import PAGE_SIZE, LoopSizes, open_loop
+from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice
+from streamsynth.models.csm.loop import PAGE_SIZE, LoopSizes, open_loop, page_shape
 from streamsynth.models.csm.model import CsmTalker
 from streamsynth.models.csm.weights import load_talker
 
@@ -65,7 +64,6 @@ def bench_ar(load: ArLoad) -> list[Report]:
         max_rows=max(load.streams),
         max_tokens=512,
         max_model_len=load.context + load.frames,
-        kv_cache_memory_bytes=_pages_bytes(talker.config, talker.projector.weight.dtype, load),
     )
     own = _own_side(talker, sizes, load)
     sides: dict[str, Side] = {OURS: own}
@@ -88,7 +86,11 @@ def bench_ar(load: ArLoad) -> list[Report]:
 
 
 def _own_side(talker: CsmTalker, sizes: LoopSizes, load: ArLoad) -> StreamSynthSide:
-    return StreamSynthSide(talker, open_loop(talker, sizes), temperature=load.temperature, top_k=load.top_k)
+    """With room for all streams at their full length, and for the page that the planner keeps free for each."""
+    pages = 1 + max(load.streams) * (1 + -(-(load.context + load.frames) // PAGE_SIZE))
+    nbytes = page_shape(talker, float8=sizes.float8).nbytes(pages, talker.projector.weight)
+    device = MeasuredDevice(KvBudget(nbytes, None), torch.device(load.device))
+    return StreamSynthSide(talker, open_loop(talker, sizes, device), temperature=load.temperature, top_k=load.top_k)
 
 
 def _their_side(load: ArLoad, *, compiled: bool) -> TransformersSide:
@@ -117,20 +119,6 @@ def _measure(
             run()  # what loads or compiles lazily has done so
         found |= {(name, streams): made for name, made in in_turn(runs, load.rounds).items()}
     return found
-
-
-def _pages_bytes(config: CsmConfig, dtype: torch.dtype, load: ArLoad) -> int:
-    """Room for all streams at their full length, and for the page that the planner keeps free for each."""
-    pages = 1 + max(load.streams) * (1 + -(-(load.context + load.frames) // PAGE_SIZE))
-    backbone = config.backbone
-    page_bytes = PageMemory.page_bytes(
-        layers=backbone.layers,
-        page_size=PAGE_SIZE,
-        kv_heads=backbone.kv_heads,
-        head_dim=backbone.head_dim,
-        dtype=dtype,
-    )
-    return pages * page_bytes
 
 
 def _profiles(side: StreamSynthSide, vocabulary: int, load: ArLoad) -> Iterator[Report]:

@@ -38,30 +38,15 @@ class _Watch:
 def streamsynth(folder: str, dtype: str, threads: int) -> Decode:
     import torch
 
-    from streamsynth.engine.attention import PageMemory
-    from streamsynth.engine.kv.pages import PagePool
-    from streamsynth.engine.planner import Planner
-    from streamsynth.engine.runner import Runner
+    from streamsynth.engine.kv.sizing import KvBudget
     from streamsynth.engine.sampler import SamplingParams
-    from streamsynth.models.llama.detokenise import TokenBytes, load_tokenizer
-    from streamsynth.models.llama.generator import Piece, TextGenerator, TextRequest
-    from streamsynth.models.llama.weights import load_llama
+    from streamsynth.models.llama.detokenise import load_tokenizer
+    from streamsynth.models.llama.generator import Piece, TextRequest
+    from streamsynth.models.llama.loop import TextSizes, open_texts
 
     torch.set_num_threads(threads)
-    pages, page_size = 128, 16
-    model = load_llama(Path(folder), dtype=getattr(torch, dtype))
-    decoder = model.config.decoder
-    memory = PageMemory(
-        layers=decoder.layers,
-        pages=pages,
-        page_size=page_size,
-        kv_heads=decoder.kv_heads,
-        head_dim=decoder.head_dim,
-        like=model.embedding.weight,
-    )
+    texts = open_texts(Path(folder), KvBudget(128 << 20, None), TextSizes(), dtype=getattr(torch, dtype))
     tokenizer = load_tokenizer(Path(folder))
-    planner = Planner(PagePool(pages), page_size=page_size, max_rows=8, max_tokens=256)
-    texts = TextGenerator(model.config, TokenBytes(tokenizer), Runner(model, memory), planner, page_size=page_size)
     prompt = tokenizer.encode(PROMPT).ids
 
     def decode(count: int) -> tuple[list[int], float, float]:

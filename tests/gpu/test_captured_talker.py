@@ -7,10 +7,12 @@ from talker_batch import GREEDY, PAGE_SIZE, SMALL, Batch
 from streamsynth.engine.attention import PageMemory, QuantisedPageMemory
 from streamsynth.engine.captured import CapturedRunner, StepSizes
 from streamsynth.engine.kernels.paged import PagedKernels
+from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice
 from streamsynth.engine.runner import Drawing, FrameModel, Runner, StepRunner
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.table_attention import TableAttention
 from streamsynth.models.csm.fused import FusedCsm
+from streamsynth.models.csm.loop import LoopSizes, open_loop
 from streamsynth.models.csm.model import CsmTalker
 from streamsynth.models.csm.random_weights import random_talker
 
@@ -93,3 +95,17 @@ def test_bfloat16_hidden_states_stay_within_the_stated_bound(pages: type[PageMem
     found = rounded.backbone.norm(model.trunk(model.embed(inputs), attention)).float()
     expected = exact.trunk(exact.embed(inputs), TableAttention(theirs, positions, owners, tables, alone=False))
     assert float((found - expected).norm() / expected.norm()) < bound
+
+
+def test_pages_take_what_a_share_of_the_device_has_over_what_steps_take() -> None:
+    """`max_model_len` -1 is then what model and pages hold; what is reserved stays within the share."""
+    share = 0.25
+    device = MeasuredDevice(KvBudget(None, share), CUDA)
+    talker = random_talker(SMALL, dtype=torch.bfloat16, device="cuda")
+    loop = open_loop(talker, LoopSizes(gang_rows=1, max_rows=4, max_tokens=64, max_model_len=-1), device)
+    total = torch.cuda.mem_get_info()[1]
+    pages = loop.memory.keys.nbytes + loop.memory.values.nbytes
+    assert 0.5 * share * total < pages < share * total
+    assert loop.max_positions == SMALL.backbone.max_position_embeddings
+    free, _ = torch.cuda.mem_get_info()
+    assert total - free < (share + 0.1) * total

@@ -12,6 +12,8 @@ from tokenizers import Tokenizer
 from transformers import CsmForConditionalGeneration
 
 from streamsynth.bench.ar_sides import StreamSynthSide, TransformersSide
+from streamsynth.config.unset import UNSET
+from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice
 from streamsynth.engine.stream import Emission
 from streamsynth.errors import StreamSynthError
 from streamsynth.graph.chunk import Chunk, Unit
@@ -33,10 +35,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def of_bytes(nbytes: int) -> MeasuredDevice:
+    return MeasuredDevice(KvBudget(nbytes, None), torch.device("cpu"))
+
+
 def test_an_utterance_ends_at_its_limit_and_sounds_for_as_long(folder: Path) -> None:
     """S18: finish reason "length"; the frames arrive as tokens, 400 a second."""
     options = {"folder": str(folder), "device": "cpu", "dtype": "float32"}
-    chosen = dict(CSM.stage("talker").options) | options | {"kv_cache_memory_bytes": 1 << 20, "max_rows": 4}
+    declared = {name: value for name, value in CSM.stage("talker").options.items() if value is not UNSET}
+    chosen = declared | options | {"kv_cache_memory_bytes": 1 << 20, "max_rows": 4}
     talker = CsmEngine(**chosen)
     codec = CsmCodec(**options, max_streams=2)
     request = SpeechRequest(voice="3", max_new_tokens=5).to_wire()
@@ -61,8 +68,8 @@ def test_an_utterance_ends_at_its_limit_and_sounds_for_as_long(folder: Path) -> 
 
 def test_transformers_reads_the_folder_and_draws_the_same_frames(folder: Path) -> None:
     ours = load_talker(folder)
-    sizes = LoopSizes(gang_rows=1, max_rows=2, max_tokens=64, max_model_len=128, kv_cache_memory_bytes=1 << 20)
-    side = StreamSynthSide(ours, open_loop(ours, sizes), temperature=0.0, top_k=0)
+    sizes = LoopSizes(gang_rows=1, max_rows=2, max_tokens=64, max_model_len=128)
+    side = StreamSynthSide(ours, open_loop(ours, sizes, of_bytes(1 << 20)), temperature=0.0, top_k=0)
     theirs = TransformersSide(folder, dtype=torch.float32, device="cpu", temperature=0.0, top_k=0)
     prompts = torch.randint(256, (2, 9), generator=torch.Generator().manual_seed(0))
     assert torch.equal(side.generate(prompts, 6).frames, theirs.generate(prompts, 6).frames)
@@ -84,17 +91,19 @@ def test_names_of_marks_in_a_text_are_spelled_out(folder: Path) -> None:
 def test_a_row_has_the_positions_that_were_asked_for_or_that_model_and_pages_hold(
     folder: Path, max_model_len: int, kv_cache_memory_bytes: int, positions: int
 ) -> None:
-    sizes = LoopSizes(
-        gang_rows=1,
-        max_rows=2,
-        max_tokens=64,
-        max_model_len=max_model_len,
-        kv_cache_memory_bytes=kv_cache_memory_bytes,
-    )
-    assert open_loop(load_talker(folder), sizes).max_positions == positions
+    sizes = LoopSizes(gang_rows=1, max_rows=2, max_tokens=64, max_model_len=max_model_len)
+    assert open_loop(load_talker(folder), sizes, of_bytes(kv_cache_memory_bytes)).max_positions == positions
 
 
 def test_more_positions_than_the_pages_hold_are_refused_with_the_limits(folder: Path) -> None:
-    sizes = LoopSizes(gang_rows=1, max_rows=2, max_tokens=64, max_model_len=200, kv_cache_memory_bytes=9 * 4096)
+    sizes = LoopSizes(gang_rows=1, max_rows=2, max_tokens=64, max_model_len=200)
     with pytest.raises(StreamSynthError, match="the model's limit is 256, 8 usable pages of 16 hold 128"):
-        open_loop(load_talker(folder), sizes)
+        open_loop(load_talker(folder), sizes, of_bytes(9 * 4096))
+
+
+def test_a_share_of_memory_that_is_not_a_gpus_is_refused_before_anything_is_read() -> None:
+    """Nothing is measured on a CPU: bytes are named there."""
+    options = {name: value for name, value in CSM.stage("talker").options.items() if value is not UNSET}
+    with pytest.raises(StreamSynthError, match="on the CPU name kv_cache_memory_bytes") as raised:
+        CsmEngine(**options | {"folder": "/nowhere", "device": "cpu", "gpu_memory_utilization": 0.5})
+    assert raised.value.param == "gpu_memory_utilization"

@@ -37,9 +37,18 @@ def test_bytes_that_are_named_are_taken_as_they_are() -> None:
     assert device.kv_bytes(never) == 4096
 
 
-@pytest.mark.parametrize("budget", [KvBudget(None, 0.5), KvBudget(0, 0.5)])
+def test_where_nothing_is_said_there_are_the_models_own_bytes() -> None:
+    assert KvBudget(None, None, 640).explicit == 640
+    assert KvBudget(4096, None, 640).explicit == 4096
+    assert KvBudget(None, 0.5, 640).explicit is None
+    assert KvBudget(0, 0.5, 640).explicit is None
+    with pytest.raises(StreamSynthError, match="set, or gpu_memory_utilization"):
+        KvBudget(0, None, 640)
+
+
+@pytest.mark.parametrize("budget", [KvBudget(None, 0.5), KvBudget(0, 0.5), KvBudget(None, 0.5, 640)])
 def test_a_share_of_a_device_without_memory_of_its_own_is_refused_by_name(budget: KvBudget) -> None:
-    with pytest.raises(StreamSynthError, match="gpu_memory_utilization") as raised:
+    with pytest.raises(StreamSynthError, match="on the CPU name kv_cache_memory_bytes") as raised:
         MeasuredDevice(budget, torch.device("cpu"))
     assert raised.value.code is ErrorCode.INVALID_VALUE
 

@@ -1,7 +1,8 @@
 """How many pages a pool has: from bytes that somebody names, or from what the device has left once the model is there.
 
 The automatic way reserves a share of the device *before* the model is loaded, runs the model once at its largest, and
-gives to pages what the share has over the peak of that run: what is free by then does not count, the peak does.
+gives to pages what the share has over the peak of that run: what is free by then does not count, the peak does. On a
+CPU nothing is measured: its memory is everybody's, so bytes are named there.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 
 @dataclass(frozen=True, slots=True)
 class KvBudget:
-    """What a deploy file says: a number of bytes, or a share of a CUDA device's memory (0 to 1), never neither."""
+    """What a deploy file says: a number of bytes, or a share of a CUDA device's memory (0 to 1). Bytes beside a share
+    are taken as they are, 0 of them are to be measured; where nothing is said, there are `otherwise` bytes."""
 
     kv_cache_memory_bytes: int | None
     gpu_memory_utilization: float | None
+    otherwise: int | None = None
 
     def __post_init__(self) -> None:
         if self.kv_cache_memory_bytes is not None and self.kv_cache_memory_bytes < 0:
@@ -27,13 +30,14 @@ class KvBudget:
         share = self.gpu_memory_utilization
         if share is not None and not 0 < share <= 1:
             raise invalid_value("gpu_memory_utilization", share, "above 0, and 1 at most")
-        if not self.kv_cache_memory_bytes and share is None:
+        if self.explicit is None and share is None:
             raise invalid_value("kv_cache_memory_bytes", self.kv_cache_memory_bytes, "set, or gpu_memory_utilization")
 
     @property
     def explicit(self) -> int | None:
         """Bytes that are not to be measured."""
-        return self.kv_cache_memory_bytes or None
+        silent = self.kv_cache_memory_bytes is None and self.gpu_memory_utilization is None
+        return self.otherwise if silent else self.kv_cache_memory_bytes or None
 
 
 class MeasuredDevice:
@@ -48,7 +52,8 @@ class MeasuredDevice:
         self._requested_bytes = 0
         if budget.explicit is None:
             if device.type != "cuda":
-                raise invalid_value("gpu_memory_utilization", budget.gpu_memory_utilization, "left out on the CPU")
+                limit = "a share of a CUDA device: on the CPU name kv_cache_memory_bytes"
+                raise invalid_value("gpu_memory_utilization", budget.gpu_memory_utilization, limit)
             assert budget.gpu_memory_utilization is not None
             free, total = torch.cuda.mem_get_info(device)
             self._requested_bytes = requested_bytes(budget.gpu_memory_utilization, free_bytes=free, total_bytes=total)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice
 from streamsynth.engine.runner import Drawing
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.stream import StepResult, Stream
@@ -18,6 +19,8 @@ from streamsynth.models.csm.prompts import CsmReader, PromptWriter
 from streamsynth.models.csm.weights import load_talker
 from streamsynth.models.llama.detokenise import load_tokenizer
 from streamsynth.speech import SpeechRequest
+
+_PAGES_BYTES = 8 << 30
 
 
 class CsmEngine:
@@ -35,10 +38,13 @@ class CsmEngine:
         max_rows: int,
         max_tokens: int,
         max_model_len: int,
-        kv_cache_memory_bytes: int,
         float8: bool,
+        kv_cache_memory_bytes: int | None = None,
+        gpu_memory_utilization: float | None = None,
     ) -> None:
         torch.set_num_threads(1)
+        budget = KvBudget(kv_cache_memory_bytes, gpu_memory_utilization, _PAGES_BYTES)
+        measured = MeasuredDevice(budget, torch.device(device))
         model = load_talker(Path(folder), dtype=getattr(torch, dtype), device=device)
         self._writer = PromptWriter(load_tokenizer(Path(folder)), model.codebooks)
         loop = open_loop(
@@ -48,9 +54,9 @@ class CsmEngine:
                 max_rows=max_rows,
                 max_tokens=max_tokens,
                 max_model_len=max_model_len,
-                kv_cache_memory_bytes=kv_cache_memory_bytes,
                 float8=float8,
             ),
+            measured,
         )
         self._positions = loop.max_positions
         self._talker = Talker(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 
 import torch
 
-from streamsynth.engine.attention import PageMemory, QuantisedPageMemory
+from streamsynth.engine.attention import PageMemory
 from streamsynth.engine.captured import CapturedRunner, StepSizes
 from streamsynth.engine.kv.pages import PagePool
-from streamsynth.engine.kv.sizing import fitted_length, pool_pages
+from streamsynth.engine.kv.room import PageShape, make_room
+from streamsynth.engine.kv.sizing import MeasuredDevice
 from streamsynth.engine.planner import Planner
 from streamsynth.engine.runner import Runner, StepRunner
 from streamsynth.models.csm.model import CsmTalker
@@ -17,6 +19,7 @@ from streamsynth.models.csm.model import CsmTalker
 PAGE_SIZE = 16
 _PROMPT_TOKENS = (64, 512)
 """Captured sizes: a sentence alone, and several prompts or a long one together."""
+_FEWEST_PAGES = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +35,6 @@ class LoopSizes:
     max_rows: int
     max_tokens: int
     max_model_len: int
-    kv_cache_memory_bytes: int
     float8: bool = False
     overlap: bool = True
 
@@ -47,28 +49,45 @@ class Loop:
     max_positions: int
 
 
-def open_loop(talker: CsmTalker, sizes: LoopSizes) -> Loop:
-    """On CUDA this compiles and captures every step that will ever run: it takes up to a minute."""
-    kind = QuantisedPageMemory if sizes.float8 else PageMemory
-    backbone, like = talker.config.backbone, talker.projector.weight
-    shape = {
-        "layers": backbone.layers,
-        "page_size": PAGE_SIZE,
-        "kv_heads": backbone.kv_heads,
-        "head_dim": backbone.head_dim,
-    }
-    pages = pool_pages(sizes.kv_cache_memory_bytes, kind.page_bytes(**shape, dtype=like.dtype))
-    positions = fitted_length(
-        sizes.max_model_len,
-        model_limit=backbone.max_position_embeddings,
-        usable_pages=(pages - 1) // sizes.gang_rows,
+def page_shape(talker: CsmTalker, *, float8: bool = False) -> PageShape:
+    backbone = talker.config.backbone
+    return PageShape(
+        layers=backbone.layers,
         page_size=PAGE_SIZE,
+        kv_heads=backbone.kv_heads,
+        head_dim=backbone.head_dim,
+        float8=float8,
     )
-    memory = kind(**shape, pages=pages, like=like)
-    planner = Planner(PagePool(pages), page_size=PAGE_SIZE, max_rows=sizes.max_rows, max_tokens=sizes.max_tokens)
+
+
+def open_loop(talker: CsmTalker, sizes: LoopSizes, device: MeasuredDevice) -> Loop:
+    """On CUDA this compiles and captures every step that will ever run, once more where the pages are measured: it
+    takes up to a minute."""
+    shape, like = page_shape(talker, float8=sizes.float8), talker.projector.weight
+    limit = talker.config.backbone.max_position_embeddings
+
+    def run_at_largest() -> int:
+        # All that is ever computed is captured, and every capture runs: so building them is the largest run.
+        _runner(talker, shape.open(_FEWEST_PAGES, like), sizes, limit)
+        gc.collect()  # What was captured refers to itself, and its memory is wanted.
+        return shape.nbytes(_FEWEST_PAGES, like)
+
+    room = make_room(
+        shape,
+        like,
+        device,
+        run_at_largest,
+        gang_rows=sizes.gang_rows,
+        max_model_len=sizes.max_model_len,
+        model_limit=limit,
+    )
+    planner = Planner(PagePool(room.pages), page_size=PAGE_SIZE, max_rows=sizes.max_rows, max_tokens=sizes.max_tokens)
+    return Loop(_runner(talker, room.memory, sizes, room.positions), planner, room.memory, room.positions)
+
+
+def _runner(talker: CsmTalker, memory: PageMemory, sizes: LoopSizes, positions: int) -> StepRunner:
     plain = Runner(talker, memory)
-    runner = _captured(talker, memory, plain, sizes, positions) if like.is_cuda else plain
-    return Loop(runner, planner, memory, positions)
+    return _captured(talker, memory, plain, sizes, positions) if memory.keys.is_cuda else plain
 
 
 def _captured(talker: CsmTalker, memory: PageMemory, plain: Runner, sizes: LoopSizes, positions: int) -> CapturedRunner:

@@ -1,6 +1,7 @@
 """The csm pipeline: a checkpoint in Sesame's layout, talker and Mimi codec. Imports no model."""
 
 from streamsynth.config.pipeline import Pipeline, Stage, StageKind
+from streamsynth.config.unset import UNSET
 from streamsynth.graph.chunk import Unit
 from streamsynth.speech import SpeechTraits, Voice
 
@@ -30,7 +31,8 @@ CSM = Pipeline(
                 "max_rows": 64,
                 "max_tokens": 512,
                 "max_model_len": -1,
-                "kv_cache_memory_bytes": 8 << 30,
+                "kv_cache_memory_bytes": UNSET,
+                "gpu_memory_utilization": UNSET,
                 "float8": False,
             },
             settings={"start_timeout_s": 600.0, "lead_seconds": 4.0},

@@ -78,16 +78,28 @@ class Generation:
 
 
 class TextGenerator:
-    """Steps generations together, each with pages of the planner's; not thread-safe."""
+    """Steps generations together, each with pages of the planner's; not thread-safe.
+
+    `max_positions` bounds a text with its prompt, if the model does not bound it more.
+    """
 
     def __init__(
-        self, config: LlamaConfig, tokens: TokenBytes, runner: StepRunner, planner: Planner, *, page_size: int
+        self,
+        config: LlamaConfig,
+        tokens: TokenBytes,
+        runner: StepRunner,
+        planner: Planner,
+        *,
+        page_size: int,
+        max_positions: int | None = None,
     ) -> None:
         self._config = config
         self._tokens = tokens
         self._runner = runner
         self._planner = planner
         self._page_size = page_size
+        limit = config.decoder.max_position_embeddings
+        self._max_positions = limit if max_positions is None else min(limit, max_positions)
         self._open: dict[FrameGang, Generation] = {}
 
     def open(self, request: TextRequest) -> Generation:
@@ -138,7 +150,7 @@ class TextGenerator:
         return made
 
     def _check(self, request: TextRequest) -> None:
-        vocabulary, most = self._config.vocab_size, self._config.decoder.max_position_embeddings
+        vocabulary, most = self._config.vocab_size, self._max_positions
         if not request.prompt:
             raise invalid_value("prompt", "[]", "at least one token")
         if beyond := [token for token in request.prompt if not 0 <= token < vocabulary]:

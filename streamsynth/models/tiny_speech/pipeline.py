@@ -1,6 +1,7 @@
 """The tiny-speech pipeline: a talker that makes code frames, a codec that makes them sound. Imports no model."""
 
 from streamsynth.config.pipeline import Pipeline, Stage, StageKind
+from streamsynth.config.unset import UNSET
 from streamsynth.graph.chunk import Unit
 from streamsynth.speech import SpeechTraits, Voice
 
@@ -25,7 +26,8 @@ TINY_SPEECH = Pipeline(
                 "top_k": 50,
                 "max_rows": 32,
                 "max_tokens": 256,
-                "kv_cache_memory_bytes": 64 << 20,
+                "kv_cache_memory_bytes": UNSET,
+                "gpu_memory_utilization": UNSET,
             },
             settings={"lead_seconds": 4.0},
             unit=Unit.FRAME,

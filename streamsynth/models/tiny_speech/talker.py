@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice
 from streamsynth.engine.runner import Drawing
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.stream import StepResult, Stream
@@ -20,6 +21,7 @@ from streamsynth.models.tiny_speech.reading import Alphabet, open_reading
 from streamsynth.speech import SpeechRequest
 
 MAX_SECONDS = 600
+_PAGES_BYTES = 64 << 20
 
 
 class TinyTalker:
@@ -37,9 +39,12 @@ class TinyTalker:
         top_k: int,
         max_rows: int,
         max_tokens: int,
-        kv_cache_memory_bytes: int,
+        kv_cache_memory_bytes: int | None = None,
+        gpu_memory_utilization: float | None = None,
     ) -> None:
         torch.set_num_threads(1)
+        budget = KvBudget(kv_cache_memory_bytes, gpu_memory_utilization, _PAGES_BYTES)
+        measured = MeasuredDevice(budget, torch.device(device))
         read = Alphabet.named(alphabet)
         folder = weights_folder()
         model = load_talker(folder / "talker", dtype=getattr(torch, dtype), device=device)
@@ -51,8 +56,8 @@ class TinyTalker:
                 max_rows=max_rows,
                 max_tokens=max_tokens,
                 max_model_len=-1,
-                kv_cache_memory_bytes=kv_cache_memory_bytes,
             ),
+            measured,
         )
         self._talker = Talker(
             loop.runner,
