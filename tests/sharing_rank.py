@@ -26,6 +26,7 @@ from streamsynth.engine.offload.offloaded import Offloaded
 from streamsynth.engine.offload.options import OffloadOptions
 from streamsynth.engine.offload.ranks import Ranks
 from streamsynth.engine.offload.shared import Shared, offload_shared_blocks
+from streamsynth.engine.offload.turns import Turns
 from streamsynth.engine.quant.convert import quantise_linears
 from streamsynth.engine.quant.recipe import Recipe
 from streamsynth.errors import ErrorCode, StreamSynthError
@@ -141,6 +142,31 @@ def openings(ranks: Ranks, device: torch.device) -> dict[str, Any]:
     return found
 
 
+def turns(ranks: Ranks, device: torch.device) -> dict[str, Any]:
+    """Two models, which each rank passes as often as it likes. The last fails in its second step."""
+    models = [network(), network(blocks=3, seed=1)]
+    shared = [offload_shared_blocks(model, ranks, SHARDED, device) for model in models]
+    found: dict[str, Any] = {}
+    turns = Turns(ranks, [(each.offloaded.module, each.waves) for each in shared if each.waves is not None])
+    last = ranks.rank == ranks.size - 1
+    for step in range(2):
+        models[0].blocks[2].fails = last and step == 1
+        try:
+            found[f"turns {step}"] = listed(of_both(models, ranks.rank))
+        except ValueError as error:
+            found[f"turns {step}"] = str(error)
+        turns.rest()
+    found["turns taken"] = (turns.models, turns.passes, turns.idle)
+    return found
+
+
+def of_both(models: list[torch.nn.Module], rank: int) -> Tensor:
+    """Rank 0 begins with the second model, the others with the first; each rank passes that once more than the one
+    before."""
+    first = request(models[1], rank, 1) if rank == 0 else request(models[0], rank, rank)
+    return models[1 - (rank == 0)](first)
+
+
 def no_memory(memory: HostMemory, nbytes: int, *, pinned: bool) -> None:
     raise StreamSynthError(ErrorCode.START_FAILED, f"cannot pin {nbytes} bytes")
 
@@ -185,7 +211,7 @@ def main(rank: int, size: int, store: str, fate: str, on: str) -> None:
     with torch.inference_mode():
         one = Rank(ranks, device)
         if fate == "lives":
-            found = waves(one) | openings(ranks, device)
+            found = waves(one) | openings(ranks, device) | turns(ranks, device)
         else:
             how = signal.SIGKILL if fate == "killed" else signal.SIGSTOP
             work = die(one.shared.offloaded, how) if rank == size - 1 else one.own

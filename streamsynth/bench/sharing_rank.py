@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import FileStore
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
 
 from streamsynth.bench.offload_sides import DitSizes, inputs, random_dit, timed
 from streamsynth.engine.offload.options import OffloadOptions
@@ -25,8 +26,9 @@ from streamsynth.engine.offload.plan import find_plan
 from streamsynth.engine.offload.ranks import Ranks
 from streamsynth.engine.offload.shared import offload_shared_blocks
 
-SHARDED, LOCAL, FSDP2 = "streamsynth, sharded", "streamsynth, local", "FSDP2"
-WAYS = (SHARDED, LOCAL, FSDP2)
+SHARDED, LOCAL = "streamsynth, sharded", "streamsynth, local"
+FSDP2, FSDP2_OFFLOADED = "FSDP2", "FSDP2, offloaded"
+WAYS = (SHARDED, LOCAL, FSDP2, FSDP2_OFFLOADED)
 
 
 class SharingLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,9 +50,10 @@ def main(rank: int, load: SharingLoad) -> None:
     device = torch.device(load.device, rank) if load.device == "cuda" else torch.device(load.device)
     ranks = _joined(rank, load, device)
     rows: list[dict[str, Any]] = []
+    outputs: dict[int, Tensor] = {}
     with torch.no_grad():
         for way in WAYS:
-            rows += _rows(way, ranks, load, device)
+            rows += _rows(way, ranks, load, device, outputs)
     if rank == 0:
         sys.stdout.write(json.dumps(rows) + "\n")
     dist.destroy_process_group()
@@ -66,7 +69,10 @@ def _joined(rank: int, load: SharingLoad, device: torch.device) -> Ranks:
     return Ranks(data, dist.new_group(backend="gloo") if device.type == "cuda" else None)
 
 
-def _rows(way: str, ranks: Ranks, load: SharingLoad, device: torch.device) -> Iterator[dict[str, Any]]:
+def _rows(
+    way: str, ranks: Ranks, load: SharingLoad, device: torch.device, outputs: dict[int, Tensor]
+) -> Iterator[dict[str, Any]]:
+    """`outputs`: the first way's of each clip, which the others are compared with."""
     model = random_dit(load.sizes, getattr(torch, load.dtype))
     host_bytes, run_wave, close = _opened(way, model, ranks, device)
     for tokens in load.tokens:
@@ -81,6 +87,7 @@ def _rows(way: str, ranks: Ranks, load: SharingLoad, device: torch.device) -> It
             "passes/s of all": ranks.size / took,
             "host GB a rank": host_bytes / 1e9,
             "peak GB": ran.peak_bytes / 1e9,
+            "same bits": torch.equal(ran.output, outputs.setdefault(tokens, ran.output)),
         }
     close()
 
@@ -90,9 +97,9 @@ RunWave = Callable[[Callable[[nn.Module], Tensor]], Tensor]
 
 def _opened(way: str, model: nn.Module, ranks: Ranks, device: torch.device) -> tuple[int, RunWave, Callable[[], None]]:
     """The bytes that this rank keeps on the host, one pass of all ranks, and how to let go."""
-    if way == FSDP2:
-        _shard_fully(model, device)
-        return 0, lambda run: run(model), lambda: None
+    if way in (FSDP2, FSDP2_OFFLOADED):
+        kept = _shard_fully(model, device, offloaded=way == FSDP2_OFFLOADED)
+        return kept, lambda run: run(model), lambda: None
     options = OffloadOptions(sharing="sharded" if way == SHARDED else "local")
     shared = offload_shared_blocks(model, ranks, options, device, plan=find_plan(model))
     waves = shared.waves
@@ -109,13 +116,18 @@ def _opened(way: str, model: nn.Module, ranks: Ranks, device: torch.device) -> t
     return host_bytes, wave, shared.offloaded.close
 
 
-def _shard_fully(model: nn.Module, device: torch.device) -> None:
-    from torch.distributed.fsdp import fully_shard
+def _shard_fully(model: nn.Module, device: torch.device, *, offloaded: bool) -> int:
+    """The bytes that stay on this rank's host: its shards of blocks, where they are offloaded."""
+    from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    for block in find_plan(model).modules(model):
-        fully_shard(block, mesh=mesh)
+    policy = CPUOffloadPolicy(pin_memory=device.type == "cuda") if offloaded else OffloadPolicy()
+    blocks = find_plan(model).modules(model)
+    for block in blocks:
+        fully_shard(block, mesh=mesh, offload_policy=policy)
     fully_shard(model, mesh=mesh)
+    shards = [cast("DTensor", parameter).to_local() for block in blocks for parameter in block.parameters()]
+    return sum(shard.nbytes for shard in shards) if offloaded else 0
 
 
 if __name__ == "__main__":

@@ -78,8 +78,10 @@ def test_ranks_are_timed_in_every_way_of_sharing() -> None:
     load = SharingLoad(ranks=2, sizes=SMALL, device="cpu", dtype="float32", tokens=(16,), passes=1, rounds=1)
     report = bench_sharing(load)
     assert [row["way"] for row in report.rows] == list(WAYS)
-    sharded, local, fsdp = (row["host GB a rank"] for row in report.rows)
+    sharded, local, fsdp, offloaded = (row["host GB a rank"] for row in report.rows)
     assert isinstance(sharded, float)
     assert isinstance(local, float)
     assert 0.5 * local <= sharded < 0.55 * local
     assert fsdp == 0
+    assert offloaded == pytest.approx(0.5 * local, rel=0.05)
+    assert all(row["same bits"] for row in report.rows)

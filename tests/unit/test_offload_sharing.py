@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from offload_models import given, network
-from sharing_rank import SHARDED, listed, request
+from sharing_rank import SHARDED, listed, of_both, request
 
 from streamsynth.engine.offload.offloaded import offload_blocks
 from streamsynth.engine.offload.options import OffloadOptions
@@ -161,6 +161,20 @@ def test_float8_layers_are_sharded_as_they_are(lived: list[dict[str, Any]]) -> N
         quantise_linears(model, Recipe(ignored=("first", "last")))
         expected = [listed(request(model, rank)) for rank in range(len(lived))]
     assert [rank["float8"] for rank in lived] == expected
+
+
+def test_ranks_pass_several_models_as_often_as_each_needs(lived: list[dict[str, Any]]) -> None:
+    """In another order too; what fails on one rank ends there, and every pass is gone through by all."""
+    last = len(lived) - 1
+    with torch.inference_mode():
+        expected = [listed(of_both([network(), network(blocks=3, seed=1)], rank)) for rank in range(len(lived))]
+    assert [rank["turns 0"] for rank in lived] == expected
+    assert [rank["turns 1"] for rank in lived] == [*expected[:last], "injected"]
+    taken = [rank["turns taken"] for rank in lived]
+    assert [(models, passes) for models, passes, _ in taken] == [
+        *((2, 2 * max(2, rank + 1)) for rank in range(last)),
+        (2, 1 + last + 1),
+    ]
 
 
 @pytest.mark.parametrize(("size", "fate"), [(2, "killed"), (4, "killed"), (2, "stopped")])

@@ -36,7 +36,7 @@ def join(seat: Seat, layout: Layout, device: torch.device) -> Group:
     are CUDA's, small words through gloo."""
     on_cuda = device.type == "cuda"
     if on_cuda:
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device.index or 0)
     dist.init_process_group(
         "nccl" if on_cuda else "gloo",
         rank=seat.rank,

@@ -5,6 +5,7 @@ The hooks and the exchange between ranks (Ulysses) are those of diffusers, by it
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
@@ -30,27 +31,25 @@ def divide_sequence(pipeline: Any, layout: Layout, device: torch.device) -> None
     """Called by all ranks at the same time, after blocks were offloaded: their hooks belong below these."""
     if layout.ulysses_degree == 1:
         return
-    from diffusers import ContextParallelConfig, ParallelConfig
-    from diffusers.hooks.context_parallel import apply_context_parallel
-
+    # Its classes are not typed as they are built.
+    diffusers: Any = importlib.import_module("diffusers")
+    hooks: Any = importlib.import_module("diffusers.hooks.context_parallel")
     mesh = init_device_mesh(
         device.type, (layout.data_parallel, 1, layout.ulysses_degree), mesh_dim_names=("data", "ring", "ulysses")
     )
     # "Anything": sequences and heads need not come out even.
-    ulysses = ContextParallelConfig(ulysses_degree=layout.ulysses_degree, ulysses_anything=True, mesh=mesh)
-    config = ParallelConfig(context_parallel_config=ulysses)
+    ulysses = diffusers.ContextParallelConfig(ulysses_degree=layout.ulysses_degree, ulysses_anything=True, mesh=mesh)
+    config = diffusers.ParallelConfig(context_parallel_config=ulysses)
     # What diffusers' `enable_parallelism` does, which wants an accelerator even where none is needed.
     config.setup(dist.get_rank(), dist.get_world_size(), device, mesh=mesh)
     for denoiser in _denoisers(pipeline):
         denoiser._parallel_config = config
         for module in denoiser.modules():
-            processor = getattr(module, "processor", None)
+            processor: Any = getattr(module, "processor", None)
             if hasattr(processor, "_parallel_config"):
                 processor._parallel_config = config
-        apply: Any = apply_context_parallel
-        apply(denoiser, ulysses, denoiser._cp_plan)
+        hooks.apply_context_parallel(denoiser, ulysses, denoiser._cp_plan)
 
 
 def _denoisers(pipeline: Any) -> list[Any]:
-    found = [getattr(pipeline, name, None) for name in DENOISERS]
-    return [each for each in found if each is not None]
+    return [getattr(pipeline, name) for name in DENOISERS if getattr(pipeline, name, None) is not None]

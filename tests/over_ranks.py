@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from over_socket import until
 from small_pipelines.clips import Pictures, called_directly, options, request
 
 from streamsynth.config.plan import plan
@@ -37,6 +37,13 @@ async def started(folder: Path, /, **changed: str) -> AsyncIterator[Runtime]:
     finally:
         await runtime.stop()
         assert find_workers(os.getpid()) == [], "a rank outlived its stage"
+
+
+async def until(reached: Callable[[], bool], timeout_s: float = 20) -> None:
+    """Look again until it is so: another process says it, in its own time."""
+    async with asyncio.timeout(timeout_s):
+        while not reached():
+            await asyncio.sleep(0.005)
 
 
 class Asked:
