@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import numpy as np
 import pytest
 from over_http import metrics
-from over_ranks import Asked, rank_pids, started
+from over_ranks import Asked, alone, counters, rank_pids, started
 from over_videos import VIDEOS, content, finished, until
 from small_pipelines.clips import save
 
+from streamsynth.engine.quant.cache import QuantCache
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.testing.faults import find_workers
 
@@ -25,14 +27,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save("wan", tmp_path_factory.mktemp("wan"))
 
 
-async def test_a_rank_that_hangs_is_found_by_the_heartbeat(folder: Path) -> None:
-    async with started(folder, heartbeat_timeout_s="3") as runtime:
+async def test_whole_copies_make_the_same_and_a_rank_that_hangs_is_found_by_the_heartbeat(folder: Path) -> None:
+    async with started(folder, offload="true", sharing="local", heartbeat_timeout_s="3") as runtime:
+        both = [Asked(runtime, seed=seed) for seed in (3, 4)]
+        for pictures, each in zip(await asyncio.gather(*(each.made() for each in both)), both, strict=True):
+            np.testing.assert_array_equal(pictures, alone(folder, each.request))
+        assert (await counters(runtime))["sharded_models"] == 0
         one, other = Asked(runtime, steps=200, seed=1), Asked(runtime, steps=200, seed=2)
         await asyncio.gather(one.reached(2), other.reached(2))
         os.kill(rank_pids()[1], signal.SIGSTOP)
         async with asyncio.timeout(15):
             outcomes = await asyncio.gather(one.flow.outcome, other.flow.outcome)
         assert {each.error.code for each in outcomes if each.error} == {ErrorCode.WORKER_DIED}
+
+
+async def test_quantised_weights_are_the_same_from_the_cache_and_before_there_is_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One rank fills it; then both take what is there. What they share is the finished weights, and `auto` says how."""
+    monkeypatch.setenv("STREAMSYNTH_CACHE", str(tmp_path))
+    made = []
+    for _ in range(2):
+        async with started(folder, offload="true", quantisation="fp8_per_tensor") as runtime:
+            made += await asyncio.gather(*(Asked(runtime, seed=seed).made() for seed in (1, 2)))
+        assert len(QuantCache(tmp_path / "quantised").entries()) == 1
+    np.testing.assert_array_equal(made[0], made[2])
+    np.testing.assert_array_equal(made[1], made[3])
 
 
 @pytest.mark.parametrize(
