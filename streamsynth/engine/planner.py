@@ -28,9 +28,14 @@ class Row:
 
 @dataclass(slots=True, eq=False)
 class Gang:
-    """The rows of one request. Its owner appends to all rows at once; the planner alone touches pages."""
+    """The rows of one request. Its owner appends to all rows at once; the planner alone touches pages.
+
+    `guessed` positions behind the known ones may be computed along with the last of these, where that costs nobody
+    anything: `Row.computed` is then beyond `Row.length`, and whoever runs the step sets it back.
+    """
 
     rows: Sequence[Row]
+    guessed: int = 0
 
     @property
     def holds_pages(self) -> bool:
@@ -109,7 +114,7 @@ class Planner:
             spans += part
             rows += len(gang.rows)
             tokens -= sum(span.count for span in part)
-            if all(row.computed == row.length for row in gang.rows):
+            if all(row.computed >= row.length for row in gang.rows):
                 ready.append(gang)
         return Plan(spans, ready)
 
@@ -131,7 +136,8 @@ class Planner:
     def _place(self, gang: Gang, tokens: int, order: Sequence[Gang], stepping: set[int]) -> list[Span] | None:
         """Pages for the gang's next positions, or None and nothing changed but what was preempted for it."""
         if self._continues(gang):
-            return [self._advance(row, 1) for row in gang.rows]
+            guessed = self._room_for_guesses(gang, tokens)
+            return [self._advance(row, 1 + guessed) for row in gang.rows]
         entering = not gang.holds_pages
         if entering:
             self._share_prefixes(gang)
@@ -160,6 +166,19 @@ class Planner:
     def _continues(self, gang: Gang) -> bool:
         """Each row has one position to compute, and room for it in its last page: so it is in most steps."""
         return all(row.length - row.computed == 1 and row.computed % self._page_size for row in gang.rows)
+
+    def _room_for_guesses(self, gang: Gang, tokens: int) -> int:
+        """How many guesses each row takes along; pages for them are taken only of those that nobody else will need."""
+        guessed = min(gang.guessed, tokens // len(gang.rows) - 1)
+        if guessed < 1:
+            return 0
+        others = sum(len(other.rows) for other in self._holders.values() if other is not gang)
+        for row in gang.rows:
+            need = self._pages(row.length + guessed) - len(row.pages)
+            if 0 < need <= self._pool.available - others:
+                row.pages += self._pool.allocate(need) or ()
+            guessed = min(guessed, len(row.pages) * self._page_size - row.length)
+        return guessed
 
     def _advance(self, row: Row, count: int) -> Span:
         span = Span(row, row.computed, count)

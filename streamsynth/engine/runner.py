@@ -90,6 +90,7 @@ class FrameGang(Gang):
     first_frame: int = 0
     launched: int = 0
     fed: list[Tensor] = field(default_factory=list)
+    guesses: Sequence[Tensor] = ()
     seen: dict[int, Tensor] = field(default_factory=dict)
 
     @classmethod
@@ -120,14 +121,21 @@ class FrameGang(Gang):
         return (self.drawing.rest if codebook else self.drawing.first).repetition_penalty
 
     def inputs(self, row: Row, start: int, count: int) -> Tensor:
-        """Input positions `start` to `start + count` of one of its rows; all of them must have been read."""
+        """Input positions `start` to `start + count` of one of its rows; all of them must have been read or guessed."""
         prompt = self.prompts[self.rows.index(row)]
         said = prompt[start : start + count]
         first = max(0, start - len(prompt))
-        fed = self.fed[first : start + count - len(prompt)] if start + count > len(prompt) else []
+        known = [*self.fed, *self.guesses] if self.guesses else self.fed
+        fed = known[first : start + count - len(prompt)] if start + count > len(prompt) else []
         if not fed:
             return said
         return torch.cat((said, torch.stack(fed))) if len(said) else torch.stack(fed)
+
+    def guess(self, positions: Sequence[Tensor]) -> None:
+        """What the next frames may become: the step after the next plan draws as many of them as turn out right, and
+        one more. For gangs of one row that ask for no more than sampling; what is guessed lasts for one plan."""
+        assert len(self.rows) == 1 and not self.drawing.controlled
+        self.guesses, self.guessed = positions, len(positions)
 
     def launch(self) -> None:
         """A frame is being drawn: every row grows by a position whose content `feed` will tell."""
@@ -149,11 +157,11 @@ class Drawn:
 
 
 def _prefix_keys(prompt: Tensor, page_size: int) -> list[PrefixKey]:
-    """The names of the prompt's full pages."""
+    """The names of the prompt's full pages: none for one shorter than a page."""
     keys = []
     key = ROOT_KEY
-    for page in prompt[: len(prompt) // page_size * page_size].split(page_size):
-        key = prefix_key(key, page.numpy().tobytes())
+    for end in range(page_size, len(prompt) + 1, page_size):
+        key = prefix_key(key, prompt[end - page_size : end].numpy().tobytes())
         keys.append(key)
     return keys
 
@@ -199,19 +207,32 @@ class Runner:
         x = self._model.embed(torch.cat(inputs).to(self._device))
         hidden = self._model.trunk(x, PagedAttention(self._memory, spans, self._device))
         ready = [gangs[gang.rows[0]] for gang in plan.ready]
-        frames: dict[FrameGang, Drawn] = {}
+        frames: dict[FrameGang, list[Drawn]] = {}
         for rows in {len(gang.rows) for gang in ready}:
-            alike = [gang for gang in ready if len(gang.rows) == rows]
-            ends = torch.tensor([last[row] for gang in alike for row in gang.rows], device=self._device)
-            batch = self._batch(alike, rows)
-            drawn = self._draw(hidden[ends], batch)
-            logprobs = batch.controls.take_logprobs() if batch.controls is not None else {}
-            fed = self._model.feedback(drawn).cpu()
-            for place, (gang, frame, position) in enumerate(zip(alike, drawn.cpu(), fed, strict=True)):
-                gang.launch()
-                gang.feed(position)
-                frames[gang] = Drawn(gang, frame, logprobs.get(place))
-        return [frames[gang] for gang in ready]
+            frames |= self._frames([gang for gang in ready if len(gang.rows) == rows], rows, hidden, last)
+        return [drawn for gang in ready for drawn in frames[gang]]
+
+    def _frames(
+        self, gangs: Sequence[FrameGang], rows: int, hidden: Tensor, last: Mapping[Row, int]
+    ) -> dict[FrameGang, list[Drawn]]:
+        """Those of gangs with as many rows. A gang that guessed may draw one from each of its last positions."""
+        # Of each frame: its gang, which of the gang's it is, how many positions lie behind the one it is drawn from.
+        tried = [
+            (gang, number, behind - number)
+            for gang in gangs
+            for behind in (gang.rows[0].computed - gang.rows[0].length,)
+            for number in range(1 + behind)
+        ]
+        ends = [last[row] - behind for gang, _, behind in tried for row in gang.rows]
+        batch = self._batch([gang for gang, _, _ in tried], rows)
+        position = [gang.noise_position + number for gang, number, _ in tried]
+        drawn = self._draw(hidden[torch.tensor(ends, device=self._device)], batch, position)
+        logprobs = batch.controls.take_logprobs() if batch.controls is not None else {}
+        made: dict[FrameGang, list[tuple[Drawn, Tensor]]] = {gang: [] for gang in gangs}
+        fed = self._model.feedback(drawn).cpu()
+        for place, ((gang, _, _), frame, fed_back) in enumerate(zip(tried, drawn.cpu(), fed, strict=True)):
+            made[gang].append((Drawn(gang, frame, logprobs.get(place)), fed_back))
+        return {gang: _accept(gang, each) for gang, each in made.items()}
 
     def _batch(self, gangs: list[FrameGang], rows: int) -> _Batch:
         """Made anew only when others are drawn together than the last time."""
@@ -219,17 +240,33 @@ class Runner:
             self._batches[rows] = _Batch.of(gangs, self._device)
         return self._batches[rows]
 
-    def _draw(self, hidden: Tensor, batch: _Batch) -> Tensor:
+    def _draw(self, hidden: Tensor, batch: _Batch, position: Sequence[int]) -> Tensor:
         rows = hidden.shape[0]
         if rows not in self._caches:
             self._caches[rows] = self._model.depth_cache(rows)
-        position = torch.tensor([gang.noise_position for gang in batch.gangs], device=self._device)
-        return self._model.frame(hidden, batch.first, batch.rest, position, batch.scale, self._caches[rows])
+        noise = torch.tensor(position, device=self._device)
+        return self._model.frame(hidden, batch.first, batch.rest, noise, batch.scale, self._caches[rows])
+
+
+def _accept(gang: FrameGang, made: Sequence[tuple[Drawn, Tensor]]) -> list[Drawn]:
+    """Take the first frame, and each after one that had been guessed; what was computed for other guesses is void."""
+    guesses = gang.guesses
+    gang.guesses, gang.guessed = (), 0
+    taken = []
+    for number, (drawn, position) in enumerate(made):
+        gang.launch()
+        gang.feed(position)
+        taken.append(drawn)
+        if number + 1 < len(made) and not torch.equal(position, guesses[number]):
+            break
+    for row in gang.rows:
+        row.computed = min(row.computed, row.length - 1)
+    return taken
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Gangs that draw together, and how."""
+    """Gangs that draw together, and how; one that guessed is there for each frame that it may draw."""
 
     gangs: list[FrameGang]
     first: SamplingBatch

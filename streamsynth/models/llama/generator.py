@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from streamsynth.engine.guesses import Guessing, Lookup
 from streamsynth.engine.logits import LogProbs
 from streamsynth.engine.planner import Planner
 from streamsynth.engine.runner import Drawing, FrameGang, StepRunner
@@ -53,19 +54,35 @@ class Piece:
 class Generation:
     """One request under way. Made by `TextGenerator.open`."""
 
-    def __init__(self, request: TextRequest, gang: FrameGang, stop_tokens: frozenset[int], tokens: TokenBytes) -> None:
+    def __init__(
+        self,
+        request: TextRequest,
+        gang: FrameGang,
+        stop_tokens: frozenset[int],
+        tokens: TokenBytes,
+        lookup: Lookup | None,
+    ) -> None:
         self.gang = gang
         self.finish_reason: FinishReason | None = None
         self._left = request.max_tokens
         self._stop_tokens = stop_tokens
         self._detokeniser = Detokeniser(tokens)
         self._stops = StopStrings(request.stop)
+        self._lookup = lookup
+
+    def guess(self, most: int) -> None:
+        """Let the next step draw several tokens, should they be what the text's own past suggests."""
+        if self._lookup is not None and self.gang.fed:
+            tokens = self._lookup.guess(min(most, self._left - 1))
+            self.gang.guess([torch.tensor([token]) for token in tokens])
 
     def take(self, token: int, logprobs: LogProbs | None) -> Piece:
         """Account for the next token; raises ENGINE_FAILED for log-probabilities that are no numbers."""
         if logprobs is not None and logprobs.broken:
             raise StreamSynthError(ErrorCode.ENGINE_FAILED, f"the log-probabilities of token {token} are not numbers")
         self._left -= 1
+        if self._lookup is not None:
+            self._lookup.push(token)
         stopped = token in self._stop_tokens
         text = "" if stopped else self._stops.push(self._detokeniser.push(token))
         if stopped or self._stops.found:
@@ -80,7 +97,9 @@ class Generation:
 class TextGenerator:
     """Steps generations together, each with pages of the planner's; not thread-safe.
 
-    `max_positions` bounds a text with its prompt, if the model does not bound it more.
+    `max_positions` bounds a text with its prompt, if the model does not bound it more. With `guessing` a step may make
+    several tokens of a text: those that it would have made one by one, up to rounding, as with other texts beside it.
+    Texts with masks, penalties or log-probabilities are made one by one.
     """
 
     def __init__(
@@ -92,6 +111,7 @@ class TextGenerator:
         *,
         page_size: int,
         max_positions: int | None = None,
+        guessing: Guessing | None = None,
     ) -> None:
         self._config = config
         self._tokens = tokens
@@ -100,6 +120,7 @@ class TextGenerator:
         self._page_size = page_size
         limit = config.decoder.max_position_embeddings
         self._max_positions = limit if max_positions is None else min(limit, max_positions)
+        self._guessing = guessing or Guessing(most=0)
         self._open: dict[FrameGang, Generation] = {}
 
     def open(self, request: TextRequest) -> Generation:
@@ -113,7 +134,9 @@ class TextGenerator:
         )
         gang = FrameGang.of([torch.tensor(request.prompt)[:, None]], drawing, self._page_size)
         stop_tokens = self._config.eos if request.stop_tokens is None else request.stop_tokens
-        generation = self._open[gang] = Generation(request, gang, stop_tokens, self._tokens)
+        guesses = self._guessing.most > 0 and not drawing.controlled
+        lookup = Lookup(self._guessing, request.prompt) if guesses else None
+        generation = self._open[gang] = Generation(request, gang, stop_tokens, self._tokens, lookup)
         return generation
 
     def close(self, generation: Generation) -> None:
@@ -128,7 +151,11 @@ class TextGenerator:
 
         One that has ended, by its last piece or by an error, is closed.
         """
-        gangs = [generation.gang for generation in generations if generation.gang in self._open]
+        running = [generation for generation in generations if generation.gang in self._open]
+        if each := self._guessing.each(len(running)):
+            for generation in running:
+                generation.guess(each)
+        gangs = [generation.gang for generation in running]
         plan = self._planner.plan(gangs)
         drawn = self._runner.step(plan, {row: gang for gang in gangs for row in gang.rows})
         for ready in plan.ready:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from streamsynth.engine.attention import PagedAttention, PageMemory, RowSpan
+from streamsynth.engine.guesses import Guessing
 from streamsynth.engine.kv.pages import PagePool
 from streamsynth.engine.kv.room import PageShape, make_room
 from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice
@@ -25,12 +26,14 @@ PAGE_SIZE = 16
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextSizes:
     """`max_rows` and `max_tokens` bound a step, `max_model_len` a text with its prompt (-1: what the model and the
-    pages hold). `float8` keeps keys and values in eight bits."""
+    pages hold). `float8` keeps keys and values in eight bits. `guesses` are the tokens that a step may try of a text
+    beside the one that it makes: None for as many as cost little in the model's dtype, 0 for none."""
 
     max_rows: int = 8
     max_tokens: int = 256
     max_model_len: int = -1
     float8: bool = False
+    guesses: int | None = None
 
 
 def open_texts(
@@ -64,7 +67,23 @@ def texts_of(model: LlamaModel, tokens: TokenBytes, device: MeasuredDevice, size
     )
     planner = Planner(PagePool(room.pages), page_size=PAGE_SIZE, max_rows=sizes.max_rows, max_tokens=sizes.max_tokens)
     runner = Runner(model, room.memory)
-    return TextGenerator(model.config, tokens, runner, planner, page_size=PAGE_SIZE, max_positions=room.positions)
+    return TextGenerator(
+        model.config,
+        tokens,
+        runner,
+        planner,
+        page_size=PAGE_SIZE,
+        max_positions=room.positions,
+        guessing=_guessing(like, sizes.guesses),
+    )
+
+
+def _guessing(like: Tensor, guesses: int | None) -> Guessing:
+    """Products of up to 16 rows take as long as those of one on matrix units; in float32 on a CPU four take 1.6 times
+    as long, so that only what is likely is worth a try (docs/benchmarks.md)."""
+    if like.is_cuda or like.dtype is torch.bfloat16:
+        return Guessing(most=7 if guesses is None else guesses)
+    return Guessing(most=3 if guesses is None else guesses, shortest=2, positions=4)
 
 
 @torch.inference_mode()
