@@ -95,9 +95,11 @@ class RankedModel:
         report = _NOTHING if own is None else _report(own)
         self._turns.rest()
         reports = [_reports.decode(said) for said in self.group.ranks.exchange(_encode(report))]
-        if number is not None and outcome(reports, self.group, self.group.replica).error is not None:
-            self.close_clip(Close(number))
-        self._send(own, report)
+        if number is not None and own is not None:
+            if outcome(reports, self.group, self.group.replica).error is not None:
+                self.close_clip(Close(number))
+            elif self.group.replica:
+                self._send(own)
         return Step(reports, own)
 
     def close_clip(self, command: Close) -> None:
@@ -113,13 +115,10 @@ class RankedModel:
     def close(self) -> None:
         self.model.close()
 
-    def _send(self, own: Clip | None, report: Report) -> None:
+    def _send(self, own: Clip) -> None:
         """What another replica than rank 0's has made goes to rank 0, from the first of its ranks."""
-        layout, rank = self.group.layout, self.group.ranks.rank
-        if own is None or own.pictures is None or report.pictures is None or not self.group.replica:
-            return
         pictures, own.pictures = own.pictures, None
-        if rank == layout.ranks_of(self.group.replica)[0]:
+        if pictures is not None and self.group.ranks.rank == self.group.layout.ranks_of(self.group.replica)[0]:
             self.group.ranks.send(pictures, 0)
 
 
