@@ -390,8 +390,10 @@ def llama(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A text model in Hugging Face layout.")],
     dtype: Annotated[list[str] | None, typer.Option(help="float32 or bfloat16; may be repeated.")] = None,
     threads: Annotated[list[int] | None, typer.Option(min=1, help="Of every side; may be repeated.")] = None,
-    tokens: Annotated[int, typer.Option(min=1, help="What each side makes in a round.")] = 128,
-    rounds: Annotated[int, typer.Option(min=1, help="How often the sides take turns.")] = 5,
+    texts: Annotated[int, typer.Option(min=1, max=8, help="How many of the texts are written.")] = 8,
+    tokens: Annotated[int, typer.Option(min=1, help="What each side makes of a text.")] = 128,
+    rounds: Annotated[int, typer.Option(min=1, help="How often the sides take turns at each; the best counts.")] = 1,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy; else the best 50 are drawn from.")] = 0.0,
     vllm: Annotated[
         Path | None, typer.Option(metavar="PYTHON", help="Of an environment that has vllm: measured beside us.")
     ] = None,
@@ -404,8 +406,10 @@ def llama(
         folder=folder,
         dtypes=dtype or ("float32", "bfloat16"),
         threads=threads or (1, 2),
+        texts=texts,
         tokens=tokens,
         rounds=rounds,
+        temperature=temperature,
         vllm=vllm,
     )
     _leave([bench_llama(load)], output)

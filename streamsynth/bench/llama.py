@@ -6,18 +6,20 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from streamsynth.bench import llama_side
+from streamsynth.bench.llama_side import Decoded
 from streamsynth.bench.report import Report, Row
-from streamsynth.bench.statistics import quantile
 from streamsynth.environment import child_environment
 from streamsynth.errors import invalid_value
 
+OURS = "streamsynth"
+ONE_BY_ONE = "streamsynth, one by one"
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 
 
@@ -25,20 +27,25 @@ _ITEM_BYTES = {"float32": 4, "bfloat16": 2}
 class LlamaLoad:
     """`folder` is in the Hugging Face layout. `vllm` is the Python of an environment that has it, or None.
 
-    Every side makes `tokens` tokens greedily, `rounds` times, the sides taking turns.
+    Every side makes `tokens` tokens of each of the first `texts` texts, greedily at `temperature` 0, `rounds` times,
+    the sides taking turns. Our own is measured twice: as it is, and without guesses.
     """
 
     folder: Path
     dtypes: Sequence[str] = ("float32", "bfloat16")
     threads: Sequence[int] = (1, 2)
+    texts: int = len(llama_side.TEXTS)
     tokens: int = 128
-    rounds: int = 5
+    rounds: int = 1
+    temperature: float = 0.0
     vllm: Path | None = None
 
     def __post_init__(self) -> None:
         for dtype in self.dtypes:
             if dtype not in _ITEM_BYTES:
                 raise invalid_value("dtype", dtype, " or ".join(_ITEM_BYTES))
+        if not 1 <= self.texts <= len(llama_side.TEXTS):
+            raise invalid_value("texts", self.texts, f"from 1 to {len(llama_side.TEXTS)}")
 
 
 def bench_llama(load: LlamaLoad) -> Report:
@@ -48,7 +55,8 @@ def bench_llama(load: LlamaLoad) -> Report:
     for dtype in load.dtypes:
         for threads in load.threads:
             rows += _compare(load, dtype, threads, notes)
-    settings = {"folder": load.folder.name, "tokens": load.tokens, "rounds": load.rounds, "prompt": llama_side.PROMPT}
+    settings = {name: getattr(load, name) for name in ("texts", "tokens", "rounds", "temperature")}
+    settings |= {"folder": load.folder.name}
     return Report("llama", rows, notes=notes, settings=settings)
 
 
@@ -67,27 +75,30 @@ class SideFailed(Exception):
 
 
 def _compare(load: LlamaLoad, dtype: str, threads: int, notes: list[str]) -> list[Row]:
-    pythons = {"streamsynth": sys.executable, "transformers": sys.executable, "memory": sys.executable}
+    pythons = dict.fromkeys((OURS, ONE_BY_ONE, "transformers", "memory"), sys.executable)
     if load.vllm is not None:
         pythons["vllm"] = str(load.vllm)
-    answers: dict[str, list[dict[str, Any]]] = {side: [] for side in pythons}
+    found: dict[str, list[Decoded]] = {side: [] for side in pythons}
     before = os.getloadavg()[0]
     with ExitStack() as stack:
         sides = {
             name: stack.enter_context(_side(python, name, load, dtype, threads)) for name, python in pythons.items()
         }
-        for _ in range(load.rounds):
-            for name, side in sides.items():
-                answers[name].append(_ask(side, name))
-    notes.append(f"{dtype}, {threads} threads: load average {before:.1f} before, {os.getloadavg()[0]:.1f} after")
-    notes += _disagreements(answers, f"{dtype}, {threads} threads")
+        for text in range(load.texts):
+            rounds = [{name: _ask(side, name, text) for name, side in sides.items()} for _ in range(load.rounds)]
+            for name, each in found.items():
+                each.append(_least([made[name] for made in rounds]))
+    where = f"{dtype}, {threads} threads"
+    notes.append(f"{where}: load average {before:.1f} before, {os.getloadavg()[0]:.1f} after")
+    if load.temperature == 0:
+        notes += _disagreements(found, where)
     gigabytes = _weight_bytes(load.folder, dtype) / 1e9
-    memory = 1 / _least(answers["memory"])["wall_s"]
+    memory = 1 / min(made.wall_s for made in found["memory"])
     rows: list[Row] = []
     for name in sides:
         speeds: dict[str, float | None] = dict.fromkeys(_SPEEDS) | {"GB/s": memory}
         if name != "memory":
-            speeds = _speeds(answers[name], answers.get("vllm"), load.tokens, gigabytes, memory)
+            speeds = _speeds(found[name], found.get("vllm"), load.tokens, gigabytes, memory)
         rows.append({"side": name, "dtype": dtype, "threads": threads, **speeds})
     return rows
 
@@ -95,7 +106,8 @@ def _compare(load: LlamaLoad, dtype: str, threads: int, notes: list[str]) -> lis
 @contextmanager
 def _side(python: str, name: str, load: LlamaLoad, dtype: str, threads: int) -> Iterator[subprocess.Popen[str]]:
     """A process that is ready; ends with the context."""
-    command = [python, "-P", llama_side.__file__, name, str(load.folder), dtype, str(threads), str(load.tokens)]
+    command = [python, "-P", llama_side.__file__, name, str(load.folder), dtype, str(threads)]
+    command += [str(load.tokens), str(load.temperature)]
     settings = {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "OMP_NUM_THREADS": str(threads), **_VLLM}
     with subprocess.Popen(
         command,
@@ -112,11 +124,11 @@ def _side(python: str, name: str, load: LlamaLoad, dtype: str, threads: int) -> 
             process.kill()
 
 
-def _ask(process: subprocess.Popen[str], name: str) -> dict[str, Any]:
+def _ask(process: subprocess.Popen[str], name: str, text: int) -> Decoded:
     assert process.stdin is not None
-    process.stdin.write("\n")
+    process.stdin.write(f"{text}\n")
     process.stdin.flush()
-    return _read(process, name)
+    return Decoded(**_read(process, name))
 
 
 def _read(process: subprocess.Popen[str], name: str) -> dict[str, Any]:
@@ -128,30 +140,31 @@ def _read(process: subprocess.Popen[str], name: str) -> dict[str, Any]:
     return answer
 
 
-def _least(answers: Sequence[dict[str, Any]]) -> dict[str, float]:
+def _least(rounds: Sequence[Decoded]) -> Decoded:
     """The quickest round, by the clock and by the CPU time: others had more of somebody else's work in them."""
-    return {name: min(answer[name] for answer in answers) for name in ("wall_s", "cpu_s")}
+    wall_s, cpu_s = min(made.wall_s for made in rounds), min(made.cpu_s for made in rounds)
+    return replace(rounds[0], wall_s=wall_s, cpu_s=cpu_s)
 
 
-_SPEEDS = ("tokens/s", "median", "over vllm", "tokens per CPU s", "GB/s", "of memory")
+_SPEEDS = ("tokens/s", "over vllm", "least", "most", "tokens a pass", "tokens per CPU s", "GB/s", "of memory")
 
 
 def _speeds(
-    answers: Sequence[dict[str, Any]],
-    vllm: Sequence[dict[str, Any]] | None,
-    tokens: int,
-    gigabytes: float,
-    memory: float,
+    made: Sequence[Decoded], vllm: Sequence[Decoded] | None, tokens: int, gigabytes: float, memory: float
 ) -> dict[str, float | None]:
-    """Of the best round, but for the median. Every token reads `gigabytes`, and `memory` is in GB/s."""
-    least = {name: seconds / tokens for name, seconds in _least(answers).items()}
+    """Of all texts together; `least` and `most` are the single texts' `over vllm`. Every pass reads `gigabytes`, and
+    `memory` is in GB/s."""
+    wall_s, passes, count = sum(each.wall_s for each in made), sum(each.passes for each in made), tokens * len(made)
+    over: list[float] = [] if vllm is None else [a.wall_s / b.wall_s for a, b in zip(vllm, made, strict=True)]
     speeds = (
-        1 / least["wall_s"],
-        tokens / quantile([answer["wall_s"] for answer in answers], 0.5),
-        None if vllm is None else _least(vllm)["wall_s"] / (tokens * least["wall_s"]),
-        1 / least["cpu_s"],
-        gigabytes / least["wall_s"],
-        gigabytes / least["wall_s"] / memory,
+        count / wall_s,
+        None if vllm is None else sum(each.wall_s for each in vllm) / wall_s,
+        min(over, default=None),
+        max(over, default=None),
+        count / passes,
+        count / sum(each.cpu_s for each in made),
+        gigabytes * passes / wall_s,
+        gigabytes * passes / wall_s / memory,
     )
     return dict(zip(_SPEEDS, speeds, strict=True))
 
@@ -174,11 +187,11 @@ def _weight_bytes(folder: Path, dtype: str) -> int:
     return count * _ITEM_BYTES[dtype]
 
 
-def _disagreements(answers: dict[str, list[dict[str, Any]]], where: str) -> Iterator[str]:
+def _disagreements(found: Mapping[str, Sequence[Decoded]], where: str) -> Iterator[str]:
     """Greedy tokens are the same until rounding decides between two."""
-    ours = answers["streamsynth"][0]["tokens"]
-    for name, given in answers.items():
-        theirs = given[0]["tokens"]
-        first = next((place for place, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
-        if first is not None:
-            yield f"{where}: {name} says another token than ours from place {first} on"
+    for name, given in found.items():
+        for text, (ours, theirs) in enumerate(zip(found[OURS], given, strict=True)):
+            pairs = enumerate(zip(ours.tokens, theirs.tokens, strict=False))
+            first = next((place for place, (token, other) in pairs if token != other), None)
+            if first is not None:
+                yield f"{where}: {name} says another token of text {text} than ours from place {first} on"
