@@ -33,7 +33,7 @@ class LogLevel(StrEnum):
 def _folder(typed: str) -> Path:
     """An empty name would be the current folder: a variable that was not set."""
     if not typed:
-        raise typer.BadParameter("the name of a folder is empty")
+        raise invalid_value("--data", typed, "the name of a folder")
     return Path(typed)
 
 

@@ -76,6 +76,9 @@ class SmallVideoModel:
         _, high, wide = self.latent_shape(width, height)
         return CONFIG.frame_tokens(high, wide)
 
+    def in_full(self, prompt: str, before: str | None, seed: int) -> str:
+        return prompt
+
     def embed(self, prompt: str) -> Tensor:
         if prompt == "refuse":
             raise StreamSynthError(ErrorCode.INVALID_VALUE, "a prompt that the model cannot take", param="prompt")

@@ -26,6 +26,8 @@ from train_tiny_world.latent_bank import Clips
 @dataclass(frozen=True)
 class FewStepSettings:
     steps: int = 4
+    sampled: int = 3
+    """By the package: the judge finds nothing worse than at `steps`, and a CPU has a quarter less to do."""
     shift: float = 3.0
     teacher_steps: int = 3
     """Of the teacher, for one of the student."""
@@ -36,6 +38,10 @@ class FewStepSettings:
             learning_rate=3e-4, silent=0.0, told_noise=0.0, untold_noise=0.05, warmup_steps=50, average_decay=0.995
         )
     )
+
+    @property
+    def shipped_schedule(self) -> Schedule:
+        return step_levels(self.sampled, self.shift)
 
     @property
     def schedule(self) -> Schedule:

@@ -121,7 +121,6 @@ def package(vae: TinyVae, encoder: TextEncoder, transformer: WanTransformer, siz
     _save(folder / "vae", "diffusion_pytorch_model", vae.state_dict(), as_settings(sizes.vae))
     (folder / "tokenizer").mkdir(exist_ok=True)
     tokenizer().save(str(folder / "tokenizer" / "tokenizer.json"))
-    few = FewStepSettings()
     sampling = {
         "fps": FRAME_RATE,
         "width": SIZE,
@@ -131,7 +130,7 @@ def package(vae: TinyVae, encoder: TextEncoder, transformer: WanTransformer, siz
         "window_frames": CHUNK_FRAMES * (CONTEXT_CHUNKS + 1),
         "sink_frames": 0,
         "pictures_per_frame": sizes.vae.layout.pictures,
-        "sigmas": list(few.schedule.sigmas),
+        "sigmas": list(FewStepSettings().shipped_schedule.sigmas),
         "sampler": "euler",
     }
     (folder / "world.json").write_text(json.dumps(sampling, indent=1) + "\n")

@@ -126,9 +126,11 @@ class Run:
         self.transformer = new_transformer(self.sizes.transformer).to(self.device)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.stage, self.spent = arguments.begin or STAGES[0], 0.0
-        if arguments.start:
+        self.training: dict[str, object] | None = None
+        if self.state_file.exists():
+            self._resume()
+        elif arguments.start:
             self._start_from(arguments.start)
-        self._resume()
 
     @property
     def networks(self) -> dict[str, nn.Module]:
@@ -137,6 +139,11 @@ class Run:
     @property
     def judge_file(self) -> Path:
         return self.folder / "judge.safetensors"
+
+    @property
+    def state_file(self) -> Path:
+        """What another call on this machine goes on from; it counts before where to start."""
+        return self.folder / "state.pt"
 
     @property
     def bank_file(self) -> Path:
@@ -157,12 +164,12 @@ class Run:
         return Velocity(transformer, self.plan.clip_chunks, LATENT_SIZE, self.device, compiled=self.compiled)
 
     def save(self, stage: str, spent: float, training: dict[str, object] | None = None) -> None:
-        """What another call on this machine goes on from; written whole or not at all."""
+        """Written whole or not at all."""
         self.stage, self.spent = stage, spent
         state = {name: module.state_dict() for name, module in self.networks.items()}
-        kept = self.folder / "state.pt"
-        torch.save({"networks": state, "training": training, "stage": stage, "spent": spent}, kept.with_suffix(".new"))
-        kept.with_suffix(".new").rename(kept)
+        fresh = self.state_file.with_suffix(".new")
+        torch.save({"networks": state, "training": training, "stage": stage, "spent": spent}, fresh)
+        fresh.rename(self.state_file)
 
     def publish(self) -> None:
         """float16, in pieces small enough to carry, with the judge."""
@@ -179,14 +186,11 @@ class Run:
         self.judge_file.write_bytes((folder / "judge.safetensors").read_bytes())
 
     def _resume(self) -> None:
-        kept = self.folder / "state.pt"
-        self.training: dict[str, object] | None = None
-        if kept.exists():
-            state = torch.load(kept, map_location=self.device, weights_only=True)
-            for name, module in self.networks.items():
-                module.load_state_dict(state["networks"][name])
-            self.stage, self.spent, self.training = state["stage"], state["spent"], state["training"]
-            logging.info("going on with %s after %.0f s of it", self.stage, self.spent)
+        state = torch.load(self.state_file, map_location=self.device, weights_only=True)
+        for name, module in self.networks.items():
+            module.load_state_dict(state["networks"][name])
+        self.stage, self.spent, self.training = state["stage"], state["spent"], state["training"]
+        logging.info("going on with %s after %.0f s of it", self.stage, self.spent)
 
 
 class Stopwatch:

@@ -16,6 +16,7 @@ _DECLARATIONS: Mapping[str, str] = {
     "tiny-speech": "streamsynth.models.tiny_speech.pipeline:TINY_SPEECH",
     "csm": "streamsynth.models.csm.pipeline:CSM",
     "sine": "streamsynth.testing.sine_pipeline:SINE",
+    "tiny-world": "streamsynth.models.tiny_world.pipeline:TINY_WORLD",
     "paint": "streamsynth.testing.paint_pipeline:PAINT",
     "wan": "streamsynth.models.wan.pipeline:WAN",
     "diffusers": "streamsynth.models.diffusers.pipeline:DIFFUSERS",

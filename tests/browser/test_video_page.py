@@ -6,10 +6,14 @@ import re
 from pathlib import Path
 
 import av
+import numpy as np
 import pytest
 from opening import OpenPage, StartServer
 from playwright.sync_api import Page, expect
+from train_tiny_world.judge import seen_at_the_end
+from train_tiny_world.score import shipped_judge
 
+from streamsynth.models.tiny_world.reading import parse
 from streamsynth.testing.paint import COLOURS, read_picture
 
 pytestmark = pytest.mark.browser
@@ -18,6 +22,19 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(scope="module")
 def paint_server(shared_serve_process: StartServer) -> str:
     return shared_serve_process("--model", "paint").url
+
+
+@pytest.fixture(scope="module")
+def world_server(shared_serve_process: StartServer) -> str:
+    return shared_serve_process("--model", "tiny-world").url
+
+
+def kept_clip(page: Page) -> av.container.InputContainer:
+    """Stop the video and download it."""
+    page.get_by_role("button", name="Stop").click()
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name="Download").click()
+    return av.open(str(downloading.value.path()))
 
 
 def shown_colour(page: Page) -> list[int]:
@@ -67,15 +84,48 @@ def test_two_pages_steer_their_own_picture_while_it_plays(
     assert 0 < lead_s < 3
 
     red.screenshot(path=tmp_path / "video.png", full_page=True)
-    red.get_by_role("button", name="Stop").click()
-    with red.expect_download() as downloading:
-        red.get_by_role("button", name="Download").click()
-    with av.open(str(downloading.value.path())) as container:
+    with kept_clip(red) as container:
         pictures = [read_picture(frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
     assert [each.frame for each in pictures] == list(range(len(pictures)))
     assert pictures[-1].prompt_version == 1
     expect(red.get_by_role("button", name="Start")).to_be_visible()
     expect(green.locator("#link-text")).to_have_text("Running")
+
+
+def test_two_pages_steer_their_own_world(open_page: OpenPage, world_server: str) -> None:
+    """The embedded model on a CPU: what a page steers is seen in its own video, and what it did not speak of stays."""
+    prompts = (
+        "a red ball bouncing over a green meadow by day, clear sky",
+        "two yellow stars growing in space at night, clear sky",
+    )
+    first, _ = pages = [open_page(f"{world_server}/video.html") for _ in prompts]
+    for page, prompt in zip(pages, prompts, strict=True):
+        page.get_by_role("textbox", name="Prompt").fill(prompt)
+        page.get_by_role("button", name="Start").click()
+        page.wait_for_function("() => streamsynth.screen.position > 1")
+    first.get_by_label("Change over").fill("0")
+    first.get_by_role("textbox", name="Prompt").fill("a blue ball")
+    first.get_by_role("button", name="Steer").click()
+    expect(first.get_by_role("listitem")).to_contain_text("Done")
+    for page in pages:
+        page.wait_for_function(
+            f"() => streamsynth.screen.position > {page.evaluate('streamsynth.screen.position') + 2}"
+        )
+
+    judge = shipped_judge()
+    for page, expected in zip(
+        pages, (parse(prompts[0]).values | {"colour": "blue"}, parse(prompts[1]).values), strict=True
+    ):
+        with kept_clip(page) as container:
+            pictures = np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+        assert seen_at_the_end(judge, pictures) == expected
+
+
+def test_what_a_world_has_not_is_refused_on_the_page(open_page: OpenPage, world_server: str) -> None:
+    page = open_page(f"{world_server}/video.html")
+    page.get_by_role("textbox", name="Prompt").fill("an elephant")
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("alert").first).to_contain_text("elephant")
 
 
 def test_a_server_that_makes_only_video_says_so_on_the_speech_page(open_page: OpenPage, paint_server: str) -> None:

@@ -59,7 +59,7 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
         ),
         (["serve", "--model", "sine", "--set", "tone.threads=1024"], "threads is 1024; it must be at most"),
         (["serve", "--model", "sine", "--host", "0.0.0.0"], "without API keys the server binds to loopback only"),
-        (["serve", "--model", "sine", "--data", ""], "the name of a folder is empty"),
+        (["serve", "--model", "sine", "--data", ""], "--data is ''; it must be the name of a folder"),
         (["serve", "--model", "sine", "--port", "70000"], "port is 70000; it must be within 0..65535"),
         (["serve", "--model", "sine", "--tls-key", "key.pem"], "TLS needs both files: tls_cert is missing"),
         (["serve", "--model", "sine", "--cors-origin", "example"], "cors_origin is 'example'; it must be"),

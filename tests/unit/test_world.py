@@ -14,7 +14,7 @@ from train_tiny_world.render import render
 from train_tiny_world.scenes import Scene, scene_of
 from train_tiny_world.text_tokens import TEXT_LENGTH, encode, tokenizer
 
-from streamsynth.models.tiny_world.reading import parse
+from streamsynth.models.tiny_world.reading import in_words, parse
 from streamsynth.models.tiny_world.vocabulary import ATTRIBUTES, MOTIONS
 
 COLOURS_RGB = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}
@@ -61,6 +61,14 @@ def test_a_prompt_of_any_words_in_any_order_is_read_as_the_scene_it_was_written_
 )  # fmt: skip
 def test_prompts_of_people_are_read(prompt: str, values: dict[str, str]) -> None:
     assert parse(prompt).values == values
+
+
+def test_a_scene_in_words_is_read_as_itself() -> None:
+    rng = random.Random(1)
+    for _ in range(1500):
+        values = {name: rng.choice(choices) for name, choices in ATTRIBUTES.items()}
+        reading = parse(in_words(values))
+        assert (reading.values, reading.unknown) == (values, ())
 
 
 def test_words_that_mean_nothing_here_are_named() -> None:

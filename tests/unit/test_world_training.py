@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -22,6 +23,7 @@ from train_tiny_world.chunked_attention import SlidingAttention, TeacherForcedAt
 from train_tiny_world.clips import CHUNK_FRAMES, random_script
 from train_tiny_world.few_steps import Distillation, FewStepSettings, Networks, step_levels
 from train_tiny_world.flow_training import Context, FlowSettings, FlowTraining, LoneVelocity, Velocity
+from train_tiny_world.judge import Judge, save_judge
 from train_tiny_world.latent_bank import LatentBank
 from train_tiny_world.networks import (
     CONTEXT_CHUNKS,
@@ -35,6 +37,7 @@ from train_tiny_world.networks import (
 from train_tiny_world.package import package
 from train_tiny_world.picture_pool import Pictures
 from train_tiny_world.rollout import World, embed, roll_out, show
+from train_tiny_world.train import TRAINED, Run
 from train_tiny_world.word_training import WordTraining
 
 from streamsynth.engine.rollout.engine import RolloutEngine
@@ -287,6 +290,26 @@ def test_a_bank_comes_back_as_it_was(bank: LatentBank, tmp_path: Path) -> None:
     assert again.filled == 3 and again.draw(3).latents.isfinite().all()
 
 
+def test_a_call_that_goes_on_keeps_the_judge_that_the_first_call_trained(tmp_path: Path) -> None:
+    """Where to start counts for the first call alone: a later one is given the same arguments."""
+
+    def call(**given: object) -> Run:
+        nothing = dict.fromkeys(("publish", "end", "begin", "start", *TRAINED), None)
+        usual = {"out": tmp_path / "out", "seconds": 1.0, "toy": True, "plain": True, "seed": 0}
+        return Run(argparse.Namespace(**(nothing | usual | given)))
+
+    elsewhere = call(out=tmp_path / "elsewhere")
+    save_judge(Judge(), elsewhere.judge_file)
+    elsewhere.publish()
+    first = call(start=elsewhere.publish_to)
+    assert first.judge_file.read_bytes() == elsewhere.judge_file.read_bytes()
+    save_judge(Judge(), first.judge_file)
+    own = first.judge_file.read_bytes()
+    first.save("words", 3.0)
+    later = call(start=elsewhere.publish_to)
+    assert (later.stage, later.spent, later.judge_file.read_bytes()) == ("words", 3.0, own)
+
+
 def test_scripts_say_at_least_what_changes() -> None:
     rng = random.Random(0)
     for _ in range(300):
@@ -311,8 +334,8 @@ def test_the_package_makes_of_the_packaged_folder_the_pictures_that_the_recipe_m
     for network in (vae, encoder, transformer):
         network.half().float()
     package(vae, encoder, transformer, sizes, tmp_path)
-    world = World(vae, encoder, transformer, FewStepSettings().schedule)
-    prompts = ("two red balls over the sea", "snow")
+    world = World(vae, encoder, transformer, FewStepSettings().shipped_schedule)
+    prompts = tuple(f"two red balls moving left over the sea by day, {sky}" for sky in ("clear sky", "snow"))
     first, second = (embed(world, [prompt]) for prompt in prompts)
     latents = roll_out(world, [first] * 6 + [second] * 4, seed=3)
     expected = show(world, latents)[0].mul(255).round().byte().permute(0, 2, 3, 1).numpy()

@@ -72,6 +72,10 @@ class VideoModel(Protocol):
 
     def frame_tokens(self, width: int, height: int) -> int: ...
 
+    def in_full(self, prompt: str, before: str | None, seed: int) -> str:
+        """What is embedded for a prompt: a model may add what it leaves out, from what was in force `before` (in full),
+        or by the seed where it is the video's first. Raises StreamSynthError."""
+
     def embed(self, prompt: str) -> Tensor:
         """(1, tokens, dim): of one shape for every prompt, so that prompts blend. Raises StreamSynthError."""
 

@@ -23,6 +23,26 @@ def mix(source: Tensor, target: Tensor, weight: Fraction) -> Tensor:
     return torch.lerp(source, target, float(weight))
 
 
+class PromptHandler:
+    """A prompt is read after the one in force, and blends from it."""
+
+    def __init__(self, model: VideoModel, prompt: str, seed: int) -> None:
+        self._model, self._seed = model, seed
+        self._text = model.in_full(prompt, None, seed)
+        self.blender = Blender(model.embed(self._text), mix)
+
+    def prepare(self, prompt: str) -> tuple[str, Tensor]:
+        text = self._model.in_full(prompt, self._text, self._seed)
+        return text, self._model.embed(text)
+
+    def begin(self, prepared: tuple[str, Tensor]) -> None:
+        self._text, embedding = prepared
+        self.blender.begin(embedding)
+
+    def progress(self, weight: Fraction) -> None:
+        self.blender.progress(weight)
+
+
 @dataclass(slots=True, eq=False)
 class Rollout:
     """One video. `pages` are reserved for the whole window, `pages_per_frame` for each place in it, or not at all yet.
@@ -50,15 +70,15 @@ class Rollout:
     @classmethod
     def begin(cls, model: VideoModel, request: VideoRequest, seed: int, page_tokens: int) -> Rollout:
         """Raises StreamSynthError for a prompt or a size that the model cannot make."""
-        prompt = Blender(model.embed(request.prompt), mix)
+        prompts = PromptHandler(model, request.prompt, seed)
         seeds: Blender[int] = Blender(seed, lambda source, _target, _weight: source)
         tokens = model.frame_tokens(request.width, request.height)
         return cls(
             model=model,
             request=request,
             seed=seeds,
-            prompt=prompt,
-            steering=Steering({"prompt": BlendHandler(prompt, model.embed), "seed": BlendHandler(seeds, int)}),
+            prompt=prompts.blender,
+            steering=Steering({"prompt": prompts, "seed": BlendHandler(seeds, int)}),
             decoder=model.open_decoder(),
             window=FrameWindow(model.window),
             pages_per_frame=-(-tokens // page_tokens),

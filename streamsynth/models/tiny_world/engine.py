@@ -46,12 +46,21 @@ def load_world(folder: Path, *, dtype: torch.dtype = torch.float32, device: str 
     )
 
 
+def chosen_dtype(name: str, device: str) -> torch.dtype:
+    """`auto` is what is fastest there: bfloat16 on a GPU or a CPU with matrix units for it (half the time of
+    float32), float32 elsewhere. Raises INVALID_VALUE."""
+    if name == "auto":
+        multiplies = torch.device(device).type == "cuda" or torch.cpu.get_capabilities().get("amx_bf16", False)
+        return torch.bfloat16 if multiplies else torch.float32
+    if name not in ("float32", "bfloat16"):
+        raise invalid_value("dtype", name, "auto, float32 or bfloat16")
+    return torch.float32 if name == "float32" else torch.bfloat16
+
+
 def load_rollouts(
     *, device: str, dtype: str, page_tokens: int, max_videos: int, kv_cache_memory_bytes: int, float8: bool
 ) -> RolloutEngine:
     """Raises INVALID_VALUE for an option."""
-    if dtype not in ("float32", "bfloat16"):
-        raise invalid_value("dtype", dtype, "float32 or bfloat16")
     measured = MeasuredDevice(KvBudget(kv_cache_memory_bytes, None), torch.device(device))
-    model = load_world(weights_folder(), dtype=getattr(torch, dtype), device=device)
+    model = load_world(weights_folder(), dtype=chosen_dtype(dtype, device), device=device)
     return ready_engine(model, SIZES, measured, page_tokens=page_tokens, max_videos=max_videos, float8=float8)

@@ -17,7 +17,7 @@ TINY_WORLD = Pipeline(
             engine="streamsynth.models.tiny_world.engine:load_rollouts",
             options={
                 "device": "cpu",
-                "dtype": "float32",
+                "dtype": "auto",
                 "page_tokens": 64,
                 "max_videos": 4,
                 "kv_cache_memory_bytes": 128 << 20,

@@ -1,9 +1,9 @@
-"""What a prompt says of the world. Word order is free and every value has synonyms; what it leaves out stays."""
+"""What a prompt says of the world. Word order is free, and every value has synonyms."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -61,6 +61,18 @@ _MARKS = {"colour": "C", "shape": "S", "motion": "M", "background": "B", "time":
 """What a phrase is replaced with once it is read: capitals, which the text has not."""
 
 _ONE_OBJECT = re.compile(rf"\ban? (?:[CM]+ )*(?:S+|{'|'.join(THINGS)})\b")
+
+
+def in_words(values: Mapping[str, str]) -> str:
+    """A prompt that says a value of every attribute: `parse` reads the same from it."""
+    noun = NOUNS[values["shape"]][0]
+    things = noun if values["count"] == "one" else plural(noun)
+    phrases = {name: table[values[name]][0] for name, table in _TABLES if name not in ("shape", "background")}
+    place = PLACES[values["background"]][0]
+    return (
+        f"{phrases['count']} {phrases['colour']} {things} {phrases['motion']} over {place},"
+        f" {phrases['time']}, {phrases['weather']}"
+    )
 
 
 def known_words() -> frozenset[str]:

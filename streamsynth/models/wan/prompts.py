@@ -56,6 +56,10 @@ class PromptEncoder:
         return ids
 
     @torch.inference_mode()
+    def in_full(self, prompt: str, _before: str | None, _seed: int) -> str:
+        """Itself: a Wan prompt says everything, whatever was said before."""
+        return prompt
+
     def encode(self, prompts: Sequence[str]) -> Tensor:
         """Embeddings (prompts, length, d_model); blocking."""
         rows = [self.tokens(prompt) for prompt in prompts]

@@ -20,6 +20,9 @@ from streamsynth.video import Size
 
 
 class PromptEmbedder(Protocol):
+    def in_full(self, prompt: str, before: str | None, seed: int) -> str:
+        """As `VideoModel.in_full`."""
+
     def encode(self, prompts: Sequence[str]) -> Tensor:
         """Embeddings (prompts, tokens, text_dim), as many tokens for every prompt."""
 
@@ -79,6 +82,9 @@ class WanVideo:
     def frame_tokens(self, width: int, height: int) -> int:
         _, high, wide = self.latent_shape(width, height)
         return self._transformer.config.frame_tokens(high, wide)
+
+    def in_full(self, prompt: str, before: str | None, seed: int) -> str:
+        return self._prompts.in_full(prompt, before, seed)
 
     def embed(self, prompt: str) -> Tensor:
         return self._prompts.encode([prompt]).to(self.like.dtype)
