@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,12 +30,14 @@ def cache_folder() -> Path:
     return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamsynth"
 
 
-def visible_devices(count: int) -> tuple[str, ...]:
-    """What CUDA_VISIBLE_DEVICES is to be for each of `count` ranks: one device each, of those that this process sees;
-    none for ranks beyond them."""
+def visible_devices() -> tuple[str, ...]:
+    """The CUDA devices of this process as CUDA_VISIBLE_DEVICES names them; without that, as many as Linux has."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    seen = [str(number) for number in range(count)] if given is None else [name for name in given.split(",") if name]
-    return tuple((seen + count * [""])[:count])
+    if given is None:
+        return tuple(str(number) for number in range(sum(1 for _ in Path("/dev").glob("nvidia[0-9]*"))))
+    names = [name.strip() for name in given.split(",")]
+    # As CUDA reads it: what comes behind a name that is none does not count.
+    return tuple(itertools.takewhile(lambda name: name not in ("", "-1"), names))
 
 
 def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -12,8 +12,10 @@ from typing import TypeVar
 import msgspec
 
 from streamsynth.config.deployment import Deployment
+from streamsynth.config.devices import assign_devices
 from streamsynth.config.pipeline import Pipeline
 from streamsynth.config.sharing import share_workers
+from streamsynth.environment import visible_devices
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.flows import RequestFlow, SpeechFlow, VideoFlow
 from streamsynth.interactions.messages import Notice
@@ -32,10 +34,11 @@ class RuntimeStatistics:
 class Runtime:
     """Starts a worker for every stage of the deployments and opens flows through them; the first model is the default.
 
-    A deployment's name is its pipeline's. Use from one event loop.
+    A deployment's name is its pipeline's. Raises INVALID_VALUE for devices that there are not. Use from one event loop.
     """
 
     def __init__(self, deployments: Sequence[Deployment], *, launcher: Launcher | None = None) -> None:
+        deployments = assign_devices(deployments, len(visible_devices()))
         deployments = [share_workers(deployment) for deployment in deployments]
         self.models: dict[str, Pipeline] = {d.pipeline.name: d.pipeline for d in deployments}
         launcher = launcher or ProcessLauncher()

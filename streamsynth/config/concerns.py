@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -39,6 +39,19 @@ class _Switch:
         return isinstance(value, bool)
 
 
+class _Places:
+    """Devices, by their places among those that the server sees."""
+
+    def __str__(self) -> str:
+        return "a list of different whole numbers from 0 to 1023"
+
+    def admits(self, value: object) -> bool:
+        if not isinstance(value, list):
+            return False
+        whole = all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 1024 for each in value)
+        return whole and len(set(value)) == len(value)
+
+
 def _whole(default: int, low: int, high: int) -> Any:
     return field(default=default, metadata={"limit": Limit(low, high, whole=True)})
 
@@ -49,6 +62,10 @@ def _number(default: float, low: float, high: float) -> Any:
 
 def _switch(default: bool) -> Any:
     return field(default=default, metadata={"limit": _Switch()})
+
+
+def _places() -> Any:
+    return field(default_factory=list, metadata={"limit": _Places()})
 
 
 class _Checked:
@@ -65,14 +82,16 @@ class _Checked:
 class RuntimeConfig(_Checked):
     """How the stage's worker process runs.
 
-    `num_gpus` is the number of its ranks: processes with a device each, which are one worker to the server. `threads`
-    is the compute threads of each. The timeouts: from the start of the process to ready; between two heartbeats of the
-    step loop; and for a request that could step but makes no output. A stage that `shares_worker` runs in that of the
-    one stage it reads from, whose only reader it is.
+    `num_gpus` is the number of its ranks: processes with a device each, which are one worker to the server. `devices`
+    are theirs, in the order of ranks; none: `config.devices` decides. `threads` is the compute threads of each. The
+    timeouts: from the start of the process to ready; between two heartbeats of the step loop; and for a request that
+    could step but makes no output. A stage that `shares_worker` runs in that of the one stage it reads from, whose only
+    reader it is.
     """
 
     threads: int = _whole(1, 1, 1024)
     num_gpus: int = _whole(1, 1, 64)
+    devices: Sequence[int] = _places()
     start_timeout_s: float = _number(60.0, 0.1, 3600.0)
     heartbeat_timeout_s: float = _number(15.0, 0.1, 3600.0)
     stall_timeout_s: float = _number(30.0, 0.1, 3600.0)

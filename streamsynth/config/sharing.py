@@ -20,6 +20,8 @@ def check_sharing(deployment: Deployment) -> None:
         makers = [deployment.stages[name] for name in stage.inputs]
         if len(makers) != 1 or len(readers) != 1 or makers[0].stage.inputs:
             raise _refused(taker, "false: it would have to be the one reader of one stage that reads the request")
+        if taker.devices != makers[0].devices:
+            raise _refused(taker, "false where the two stages name different devices")
         if max(taker.num_gpus, makers[0].num_gpus) > 1:
             raise _refused(taker, "false where a stage has several ranks")
 
@@ -50,6 +52,7 @@ def _merge(deployment: Deployment, maker: StageDeployment, taker: StageDeploymen
         stage=stage,
         options=options,
         threads=max(maker.threads, taker.threads),
+        devices=maker.devices,
         start_timeout_s=min(3600.0, maker.start_timeout_s + taker.start_timeout_s),
         heartbeat_timeout_s=max(maker.heartbeat_timeout_s, taker.heartbeat_timeout_s),
         stall_timeout_s=max(maker.stall_timeout_s, taker.stall_timeout_s),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from streamsynth.environment import child_environment, visible_devices
+from streamsynth.environment import child_environment
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.workers.run import run_worker
 from streamsynth.workers.shared import create_memory
@@ -35,23 +35,28 @@ class Launched:
 
 
 class Launcher(Protocol):
-    def launch(self, stage: str, *, ranks: int, threads: int, memory_bytes: int) -> Launched:
-        """Start a worker that waits for its Start frame. Blocks for the time of a spawn; raises OSError."""
+    def launch(
+        self, stage: str, *, ranks: int, devices: Sequence[str] | None, threads: int, memory_bytes: int
+    ) -> Launched:
+        """Start a worker that waits for its Start frame, each rank with a device of its own if there are `devices`.
+        Blocks for the time of a spawn; raises OSError."""
 
 
 class ProcessLauncher:
     """`python -m streamsynth.workers` in a process of its own, never forked: it inherits nothing of the server's.
 
-    Of several ranks each is such a process, and sees one device alone; only rank 0 has the server's connection.
+    Of several ranks each is such a process; only rank 0 has the server's connection.
     """
 
-    def launch(self, stage: str, *, ranks: int, threads: int, memory_bytes: int) -> Launched:
+    def launch(
+        self, stage: str, *, ranks: int, devices: Sequence[str] | None, threads: int, memory_bytes: int
+    ) -> Launched:
         ours, theirs = socket.socketpair()
         memory = create_memory(memory_bytes)
         started: list[subprocess.Popen[bytes]] = []
         with contextlib.ExitStack() as closing:
             closing.callback(theirs.close)
-            seats = _seats(ranks, closing)
+            seats = _seats(ranks, devices, closing)
             seats[0].give("--connection", theirs.fileno())
             seats[0].give("--memory", memory)
             try:
@@ -90,11 +95,14 @@ class _RankProcess:
         )
 
 
-def _seats(ranks: int, closing: contextlib.ExitStack) -> list[_RankProcess]:
-    """Several ranks get a device each, a file without a name to meet at, and sockets between rank 0 and the others."""
+def _seats(ranks: int, devices: Sequence[str] | None, closing: contextlib.ExitStack) -> list[_RankProcess]:
+    """Several ranks get a file without a name to meet at, and sockets between rank 0 and the others."""
+    if devices is None:
+        seats = [_RankProcess({}) for _ in range(ranks)]
+    else:
+        seats = [_RankProcess({"CUDA_VISIBLE_DEVICES": device}) for device in devices]
     if ranks == 1:
-        return [_RankProcess({})]
-    seats = [_RankProcess({"CUDA_VISIBLE_DEVICES": device}) for device in visible_devices(ranks)]
+        return seats
     store = os.memfd_create("streamsynth-ranks")
     closing.callback(os.close, store)
     for rank, seat in enumerate(seats):
@@ -122,7 +130,9 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 class ThreadLauncher:
     """The worker in a thread of this process, for tests that look inside. `kill` cuts its connection."""
 
-    def launch(self, stage: str, *, ranks: int, threads: int, memory_bytes: int) -> Launched:
+    def launch(
+        self, stage: str, *, ranks: int, devices: Sequence[str] | None, threads: int, memory_bytes: int
+    ) -> Launched:
         if ranks > 1:
             raise StreamSynthError(ErrorCode.START_FAILED, f"stage {stage} has {ranks} ranks: they are processes")
         ours, theirs = socket.socketpair()

@@ -10,6 +10,7 @@ from typing import Any
 
 from streamsynth.config.deployment import StageDeployment
 from streamsynth.engine.cost import Cost
+from streamsynth.environment import visible_devices
 from streamsynth.graph.chunk import Chunk
 from streamsynth.graph.edge import ReceiveEnd
 from streamsynth.graph.flow import Ports
@@ -56,6 +57,7 @@ class WorkerStage:
             options=deployment.options,
             unit=deployment.stage.unit,
             ranks=deployment.num_gpus,
+            devices=_device_names(deployment),
             threads=deployment.threads,
             start_timeout_s=deployment.start_timeout_s,
             heartbeat_timeout_s=deployment.heartbeat_timeout_s,
@@ -84,6 +86,14 @@ class WorkerStage:
             pid=self.supervisor.pid,
             beat=self.supervisor.beat,
         )
+
+
+def _device_names(deployment: StageDeployment) -> tuple[str, ...] | None:
+    """What each rank is to see; of several on the CPU none sees a device."""
+    if not deployment.devices:
+        return deployment.num_gpus * ("",) if deployment.num_gpus > 1 else None
+    seen = visible_devices()
+    return tuple(seen[place] for place in deployment.devices)
 
 
 def _load(beat: wire.Beat) -> Load:

@@ -32,14 +32,16 @@ HEALTHY_AFTER_S = 30.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSpec:
-    """What a stage's worker is: so many `ranks`, processes that live and die together. `memory_bytes` of shared memory
-    carry its outputs to the server."""
+    """What a stage's worker is: so many `ranks`, processes that live and die together, each of which sees one of
+    `devices` (by CUDA's names), or what the server sees where that is None. `memory_bytes` of shared memory carry its
+    outputs to the server."""
 
     stage: str
     engine: str
     options: Mapping[str, Any]
     unit: Unit = Unit.SAMPLE
     ranks: int = 1
+    devices: tuple[str, ...] | None = None
     threads: int = 1
     start_timeout_s: float = 60.0
     heartbeat_timeout_s: float = 15.0
@@ -144,6 +146,7 @@ class Supervisor:
             self._launcher.launch,
             spec.stage,
             ranks=spec.ranks,
+            devices=spec.devices,
             threads=spec.threads,
             memory_bytes=spec.memory_bytes,
         )

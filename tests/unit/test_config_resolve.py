@@ -119,6 +119,7 @@ def test_an_unknown_stage_is_refused_with_those_that_exist() -> None:
     ("name", "inside", "outside"),
     [
         ("threads", [1, 1024], [0, 1025, -1, 1.0, True, "2", float("nan")]),
+        ("devices", [[], [0], [3, 1]], [0, "0,1", [0, 0], [-1], [True], ["0"], [1.0], None]),
         ("max_num_seqs", [1, 65536], [0, 65537, 2.5, False]),
         ("max_queued", [0, 65536], [-1, 65537, None]),
         ("queue_timeout_s", [0, 3600], [-0.1, 3601, "1"]),

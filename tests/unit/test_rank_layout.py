@@ -91,17 +91,20 @@ def test_every_rank_counts_towards_the_machine_s_cores() -> None:
     check_threads(plan(["diffusers"], (), ["denoiser.num_gpus=4"]), 1)
 
 
-def test_a_rank_sees_one_of_the_devices_that_the_server_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_those_that_the_server_sees_as_cuda_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert visible_devices(3) == ("0", "1", "2")
+    assert visible_devices() == tuple(str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*")))))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
-    assert visible_devices(2) == ("4", "6")
-    assert visible_devices(3) == ("4", "6", "")
+    assert visible_devices() == ("4", "6")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 6,-1,7")
+    assert visible_devices() == ("4", "6")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert visible_devices() == ()
 
 
 def test_ranks_are_processes() -> None:
     with pytest.raises(StreamSynthError, match="they are processes"):
-        ThreadLauncher().launch("denoiser", ranks=2, threads=1, memory_bytes=1 << 20)
+        ThreadLauncher().launch("denoiser", ranks=2, devices=None, threads=1, memory_bytes=1 << 20)
 
 
 def test_a_pipeline_without_a_plan_for_its_sequence_is_refused_by_name(tmp_path: Path) -> None:
