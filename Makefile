@@ -18,7 +18,7 @@ export HF_HUB_OFFLINE := 1
 
 help:
 	@echo "make demo         speak a few sentences through a server into out/demo.wav"
-	@echo "make serve        run the server; the page in the browser is at the printed address"
+	@echo "make serve        run the server for speech and video; the page in the browser is at the printed address"
 	@echo "make test         the tests, the browser's included"
 	@echo "make test-slow    the tests that take minutes"
 	@echo "make check        ruff and mypy"
@@ -31,7 +31,7 @@ demo: $(BASE)
 	$(BIN)/python examples/demo.py --output out/demo.wav
 
 serve: $(BASE)
-	$(BIN)/streamsynth serve $(ARGS)
+	$(BIN)/streamsynth serve --model hibari --model tiny-world $(ARGS)
 
 test: $(DEV) test-tools
 	$(BIN)/pytest -m "not slow and not gpu" $(ARGS)

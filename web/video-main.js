@@ -61,6 +61,7 @@ async function load() {
 function showSizes() {
   const sizes = model()?.sizes ?? [];
   byId("size").replaceChildren(...sizes.map(({ width, height }) => new Option(`${width} × ${height}`, `${width}x${height}`)));
+  byId("about").textContent = model()?.description ?? "";
   const transition = model()?.default_transition_chunks ?? 3;
   byId("transition").value = transition;
   showTransition();

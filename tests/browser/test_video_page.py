@@ -123,6 +123,7 @@ def test_two_pages_steer_their_own_world(open_page: OpenPage, world_server: str)
 
 def test_what_a_world_has_not_is_refused_on_the_page(open_page: OpenPage, world_server: str) -> None:
     page = open_page(f"{world_server}/video.html")
+    expect(page.get_by_text("balls, squares, triangles or stars")).to_be_visible()
     page.get_by_role("textbox", name="Prompt").fill("an elephant")
     page.get_by_role("button", name="Start").click()
     expect(page.get_by_role("alert").first).to_contain_text("elephant")

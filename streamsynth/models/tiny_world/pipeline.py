@@ -9,7 +9,8 @@ SIZES = (Size(width=128, height=128),)
 
 TINY_WORLD = Pipeline(
     name="tiny-world",
-    description="Balls, squares, triangles and stars that move over landscapes, made on a laptop's CPU",
+    description="One to three balls, squares, triangles or stars, over a meadow, a desert, the sea, a city or space,"
+    " at any hour, in any weather",
     stages=(
         Stage(
             name="rollout",
