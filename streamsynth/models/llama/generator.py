@@ -153,8 +153,8 @@ class TextGenerator:
         """
         running = [generation for generation in generations if generation.gang in self._open]
         if each := self._guessing.each(len(running)):
-            for generation in running:
-                generation.guess(each)
+            for text in running:
+                text.guess(each)
         gangs = [generation.gang for generation in running]
         plan = self._planner.plan(gangs)
         drawn = self._runner.step(plan, {row: gang for gang in gangs for row in gang.rows})

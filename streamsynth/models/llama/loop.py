@@ -10,7 +10,7 @@ from torch import Tensor
 
 from streamsynth.engine.attention import PagedAttention, PageMemory, RowSpan
 from streamsynth.engine.guesses import Guessing
-from streamsynth.engine.kv.pages import PagePool
+from streamsynth.engine.kv.pages import PageId, PagePool
 from streamsynth.engine.kv.room import PageShape, make_room
 from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice
 from streamsynth.engine.planner import Planner
@@ -92,7 +92,7 @@ def run_at_largest(model: LlamaModel, shape: PageShape, sizes: TextSizes) -> int
     bytes of the pages that this took. All rows lie in the same pages: what they hold means nothing."""
     limit = model.config.decoder.max_position_embeddings
     length = limit if sizes.max_model_len == -1 else min(limit, sizes.max_model_len)
-    pages = list(range(1 + -(-length // shape.page_size)))
+    pages = [PageId(page) for page in range(1 + -(-length // shape.page_size))]
     memory = shape.open(len(pages), model.embedding.weight)
     prompt = min(length, sizes.max_tokens)
     _run(model, memory, [RowSpan(length - prompt, prompt, pages[1:])])
