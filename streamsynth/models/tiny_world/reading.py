@@ -67,12 +67,10 @@ def in_words(values: Mapping[str, str]) -> str:
     """A prompt that says a value of every attribute: `parse` reads the same from it."""
     noun = NOUNS[values["shape"]][0]
     things = noun if values["count"] == "one" else plural(noun)
-    phrases = {name: table[values[name]][0] for name, table in _TABLES if name not in ("shape", "background")}
-    place = PLACES[values["background"]][0]
-    return (
-        f"{phrases['count']} {phrases['colour']} {things} {phrases['motion']} over {place},"
-        f" {phrases['time']}, {phrases['weather']}"
+    colour, move, place, hour, sky = (
+        table[values[name]][0] for name, table in _TABLES if name not in ("shape", "count")
     )
+    return f"{values['count']} {colour} {things} {move} over {place}, {hour}, {sky}"
 
 
 def known_words() -> frozenset[str]:
