@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from small_pipelines.clips import Pictures, called_directly, options, request
 
 from streamsynth.config.plan import plan
@@ -26,10 +29,16 @@ SHARDED = {"offload": "true", "sharing": "sharded"}
 
 
 @asynccontextmanager
-async def started(folder: Path, /, **changed: str) -> AsyncIterator[Runtime]:
+async def started(folder: Path, /, *, engine: str | None = None, **changed: str) -> AsyncIterator[Runtime]:
+    """`engine` in the place of the stage's own."""
     values = {**options(folder), "num_gpus": 2, "max_steps": 200, **changed}
     sets = [f"denoiser.{name}={value}".replace("'", "") for name, value in values.items()]
-    runtime = Runtime(plan(["diffusers"], (), sets))
+    (deployment,) = plan(["diffusers"], (), sets)
+    if engine is not None:
+        stage = deployment.stages["denoiser"]
+        stage = replace(stage, stage=replace(stage.stage, engine=engine))
+        deployment = replace(deployment, stages={"denoiser": stage})
+    runtime = Runtime([deployment])
     await runtime.start()
     try:
         assert len(find_workers(os.getpid())) == 2
@@ -49,8 +58,8 @@ async def until(reached: Callable[[], bool], timeout_s: float = 20) -> None:
 class Asked:
     """A request under way; `step` is the last that was told."""
 
-    def __init__(self, runtime: Runtime, **changed: Any) -> None:
-        self.request: VideoRequest = request("wan", **changed)
+    def __init__(self, runtime: Runtime, family: str = "wan", **changed: Any) -> None:
+        self.request: VideoRequest = request(family, **changed)
         self.step = 0
         self.flow: VideoFlow = runtime.open_video("diffusers", self.request, self._hear)
 
@@ -70,9 +79,10 @@ class Asked:
         await until(lambda: self.step >= step)
 
 
-def alone(folder: Path, asked: VideoRequest) -> Pictures:
+def alone(folder: Path, asked: VideoRequest, family: str = "wan") -> Pictures:
     torch.set_num_threads(1)  # As many as each rank has: more would add up in another order.
-    return called_directly("wan", folder, asked)
+    picture = None if asked.picture is None else Image.open(io.BytesIO(asked.picture))
+    return called_directly(family, folder, asked, picture)
 
 
 async def counters(runtime: Runtime) -> dict[str, int]:

@@ -1,4 +1,5 @@
-"""One rank of two that make clips: `python ranked_rank.py RANK STORE PEER FOLDER`, the middle two descriptors.
+"""One rank of two that make clips: `python ranked_rank.py RANK STORE PEER FOLDER SHARING`, where STORE and PEER are
+descriptors.
 
 On rank 1 clips of a certain seed fail, and large ones do not fit. Rank 0 writes what became of its requests.
 """
@@ -10,7 +11,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from small_pipelines.clips import HEIGHT, WIDTH, Made, make, request
@@ -51,7 +52,7 @@ def told(made: Made) -> dict[str, Any]:
     }
 
 
-def main(rank: int, store: str, peer: str, folder: str) -> None:
+def main(rank: int, store: str, peer: str, folder: str, sharing: Literal["sharded", "local"]) -> None:
     torch.set_num_threads(1)
     socket_to_peer, path = socket.socket(fileno=int(peer)), f"/proc/self/fd/{store}"
     seat = FollowingSeat(1, 2, path, socket_to_peer) if rank else LeadingSeat(path, [socket_to_peer])
@@ -60,7 +61,7 @@ def main(rank: int, store: str, peer: str, folder: str) -> None:
     opened = open_ranked(
         seat,
         Layout.infer(2),
-        Placement(offload=True, sharing="sharded"),
+        Placement(offload=True, sharing=sharing),
         torch.device("cpu"),
         lambda _, __: load_pipeline(Path(folder), dtype=torch.float32),
         lambda pipeline: kind(pipeline, bounds, device=torch.device("cpu"), capacity=1),
@@ -77,4 +78,4 @@ def main(rank: int, store: str, peer: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:])
+    main(int(sys.argv[1]), *sys.argv[2:5], "local" if sys.argv[5] == "local" else "sharded")

@@ -50,6 +50,7 @@ def run_worker(
     began = time.monotonic()
     try:
         if seat is not None:
+            seat.patience_s = first.heartbeat_timeout_s
             seat.watch()
             seat.tell(wire.encode_body(first))
         engine: Engine = _load(first) if seat is None else _load(first, seat=seat)

@@ -181,6 +181,7 @@ class Supervisor:
                 options=dict(spec.options),
                 memory_bytes=spec.memory_bytes,
                 heartbeat_s=HEARTBEAT_S,
+                heartbeat_timeout_s=spec.heartbeat_timeout_s,
                 stall_timeout_s=spec.stall_timeout_s,
             )
         )

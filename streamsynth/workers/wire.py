@@ -52,6 +52,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
     options: dict[str, Any]
     memory_bytes: int
     heartbeat_s: float
+    heartbeat_timeout_s: float
     stall_timeout_s: float
 
 

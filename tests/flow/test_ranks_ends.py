@@ -13,7 +13,7 @@ import aiohttp
 import numpy as np
 import pytest
 from over_http import metrics
-from over_ranks import Asked, alone, counters, rank_pids, started
+from over_ranks import SHARDED, Asked, alone, rank_pids, started
 from over_videos import VIDEOS, content, finished, until
 from small_pipelines.clips import save
 
@@ -27,18 +27,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save("wan", tmp_path_factory.mktemp("wan"))
 
 
-async def test_whole_copies_make_the_same_and_a_rank_that_hangs_is_found_by_the_heartbeat(folder: Path) -> None:
-    async with started(folder, offload="true", sharing="local", heartbeat_timeout_s="3") as runtime:
-        both = [Asked(runtime, seed=seed) for seed in (3, 4)]
-        for pictures, each in zip(await asyncio.gather(*(each.made() for each in both)), both, strict=True):
-            np.testing.assert_array_equal(pictures, alone(folder, each.request))
-        assert (await counters(runtime))["sharded_models"] == 0
+async def test_a_rank_that_hangs_is_found_by_the_heartbeat(folder: Path) -> None:
+    async with started(folder, **SHARDED, heartbeat_timeout_s="3") as runtime:
         one, other = Asked(runtime, steps=200, seed=1), Asked(runtime, steps=200, seed=2)
         await asyncio.gather(one.reached(2), other.reached(2))
         os.kill(rank_pids()[1], signal.SIGSTOP)
         async with asyncio.timeout(15):
             outcomes = await asyncio.gather(one.flow.outcome, other.flow.outcome)
         assert {each.error.code for each in outcomes if each.error} == {ErrorCode.WORKER_DIED}
+
+
+async def test_a_rank_that_hangs_at_its_clip_is_found_after_the_heartbeat_s_time(folder: Path) -> None:
+    """Rank 0 goes on meanwhile, and its step loop beats: so it looks after the others itself."""
+    async with started(folder, heartbeat_timeout_s="3") as runtime:
+        first, second = Asked(runtime, seed=1, steps=5), Asked(runtime, seed=2, steps=200)
+        await second.reached(2)
+        os.kill(rank_pids()[1], signal.SIGSTOP)
+        np.testing.assert_array_equal(await first.made(), alone(folder, first.request))
+        async with asyncio.timeout(15):
+            outcome = await second.flow.outcome
+        assert outcome.error is not None and outcome.error.code is ErrorCode.WORKER_DIED
 
 
 async def test_quantised_weights_are_the_same_from_the_cache_and_before_there_is_one(

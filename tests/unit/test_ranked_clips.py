@@ -26,16 +26,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save("wan", tmp_path_factory.mktemp("wan"))
 
 
-@pytest.fixture(scope="module")
-def said(folder: Path) -> dict[str, Any]:
-    """What rank 0 says of its requests."""
+@pytest.fixture(scope="module", params=["sharded", "local"])
+def said(folder: Path, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What rank 0 says of its requests, in step with the other and apart."""
     with contextlib.ExitStack() as closing:
         store = os.memfd_create("ranks")
         closing.callback(os.close, store)
         peers = [closing.enter_context(peer) for peer in socket.socketpair()]
         ranks = [
             subprocess.Popen(
-                [sys.executable, "ranked_rank.py", str(rank), str(store), str(peer.fileno()), str(folder)],
+                [
+                    sys.executable,
+                    "ranked_rank.py",
+                    str(rank),
+                    str(store),
+                    str(peer.fileno()),
+                    str(folder),
+                    request.param,
+                ],
                 cwd=TESTS,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -14,7 +14,7 @@ from streamsynth.workers.shared import PAGE_BYTES, MemoryReader, MemoryWriter, S
 
 ADDRESS = wire.Address(7, 1, 9)
 TO_WORKER: list[wire.ToWorker] = [
-    wire.Start("hibari.voice", "a.b:C", {"x": 1, "y": None}, 1 << 20, 0.5, 30.0),
+    wire.Start("hibari.voice", "a.b:C", {"x": 1, "y": None}, 1 << 20, 0.5, 15.0, 30.0),
     wire.Open(ADDRESS, {"voice": "heart"}, 240_000),
     wire.Text(ADDRESS, "Zoë 🙂"),
     wire.Interact(ADDRESS, Interaction("e1", {"prompt": "snow"}, 0, Mode.APPEND, Kv.RESET)),

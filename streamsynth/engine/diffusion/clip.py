@@ -12,7 +12,8 @@ from streamsynth.video import VideoRequest, VideoTraits
 
 
 class Clip(Protocol):
-    """One request being made: its state, and how many of its `steps` are done.
+    """One request being made: its state, and how many of its `steps` are done. It is `ready` unless it is made
+    elsewhere, and nothing has come of that since it was last advanced.
 
     Once all are, `pictures` are there: uint8 (n, height, width, 3) on the model's device, perhaps still being computed
     on its current stream. `error` is what ended the clip instead.
@@ -22,6 +23,9 @@ class Clip(Protocol):
     steps: int
     pictures: Tensor | None
     error: Exception | None
+
+    @property
+    def ready(self) -> bool: ...
 
     def close(self) -> None:
         """Begin no further step of it. Does not block; a step in flight runs to its end."""

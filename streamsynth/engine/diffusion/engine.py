@@ -56,6 +56,8 @@ class ClipStream:
     def wake_at(self) -> float | None:
         if self.clip is None:
             return self._engine.turn_at(self)
+        if self.making and not self.clip.ready:
+            return time.monotonic() + LOOK_AGAIN_S
         if self.copy is not None and not self.copy.done:
             return time.monotonic() + LOOK_AGAIN_S
         return 0.0

@@ -2,67 +2,37 @@
 
 Rank 0 says what is done next, and all ranks do it: each step is a step of every clip that was named, of whichever
 replica. What became of it is told to all ranks before any of them goes on, so a clip that fails ends alone, and none
-waits for a rank that has nothing to do.
+waits for a rank that has nothing to do. (Replicas that share nothing go their own ways: `apart.py`.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
-import msgspec
 import torch
 from torch import Tensor
 
 from streamsynth.engine.diffusion.clip import Clip, ClipModel
-from streamsynth.engine.offload.ranks import MAX_WORD_BYTES
+from streamsynth.engine.diffusion.commands import (
+    NOTHING,
+    Advance,
+    Begin,
+    Close,
+    End,
+    Report,
+    decode_command,
+    decode_report,
+    encode,
+    error_of,
+    report_of,
+)
 from streamsynth.engine.offload.turns import Turns
 from streamsynth.engine.parallel.group import Group
 from streamsynth.engine.parallel.seat import FollowingSeat, LeadingSeat
-from streamsynth.engine.stream import as_error
+from streamsynth.engine.parallel.together import Together
 from streamsynth.errors import StreamSynthError
 from streamsynth.video import VideoRequest
-
-
-class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
-    clip: int
-    replica: int
-    request: dict[str, Any]
-
-
-class Advance(msgspec.Struct, frozen=True, array_like=True, tag="advance"):
-    """One step of each of these clips; ranks with none of them take part all the same."""
-
-    clips: tuple[int, ...]
-
-
-class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
-    clip: int
-
-
-class End(msgspec.Struct, frozen=True, array_like=True, tag="end"):
-    """The stage is over."""
-
-
-Command: TypeAlias = Begin | Advance | Close | End
-
-_encode = msgspec.msgpack.encode
-_commands = msgspec.msgpack.Decoder(Command)
-
-
-class Report(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """What a rank tells the others of its clip after a step. `pictures`: the shape of those that are made."""
-
-    step: int = 0
-    steps: int = 0
-    pictures: tuple[int, ...] | None = None
-    error: dict[str, Any] | None = None
-    out_of_memory: bool = False
-
-
-_reports = msgspec.msgpack.Decoder(Report)
-_NOTHING = Report()
 
 
 @dataclass(slots=True)
@@ -74,12 +44,13 @@ class Step:
 
 
 class RankedModel:
-    """One rank's copy of the model, and its part of what all ranks do."""
+    """One rank's copy of the model, and its part of what all ranks do; `together` where it divides a sequence."""
 
-    def __init__(self, model: ClipModel, group: Group, turns: Turns) -> None:
+    def __init__(self, model: ClipModel, group: Group, turns: Turns, together: Together | None) -> None:
         self.model = model
         self.group = group
         self._turns = turns
+        self._together = together
         self._clips: dict[int, Clip] = {}
 
     def begin(self, command: Begin) -> None:
@@ -92,9 +63,11 @@ class RankedModel:
         own = None if number is None else self._clips[number]
         if own is not None:
             self.model.advance([own])
-        report = _NOTHING if own is None else _report(own)
+            if self._together is not None:
+                self._together.settle(own.error)
+        report = NOTHING if own is None else report_of(own)
         self._turns.rest()
-        reports = [_reports.decode(said) for said in self.group.ranks.exchange(_encode(report))]
+        reports = [decode_report(said) for said in self.group.ranks.exchange(encode(report))]
         if number is not None and own is not None:
             if outcome(reports, self.group, self.group.replica).error is not None:
                 self.close_clip(Close(number))
@@ -128,16 +101,6 @@ def outcome(reports: Sequence[Report], group: Group, replica: int) -> Report:
     return next((report for report in said if report.error is not None), said[0])
 
 
-def _report(clip: Clip) -> Report:
-    if clip.error is None:
-        shape = None if clip.pictures is None else tuple(clip.pictures.shape)
-        return Report(clip.step, clip.steps, shape)
-    error = as_error(clip.error)
-    fields = error.to_wire()
-    fields["message"] = error.message.encode()[: MAX_WORD_BYTES // 2].decode(errors="ignore")
-    return Report(clip.step, clip.steps, None, fields, isinstance(clip.error, torch.OutOfMemoryError))
-
-
 class RankedFollower:
     """Every rank but the first."""
 
@@ -147,7 +110,7 @@ class RankedFollower:
 
     def follow(self) -> None:
         while True:
-            command = _commands.decode(self._seat.hear())
+            command = decode_command(self._seat.hear())
             match command:
                 case Begin():
                     self._model.begin(command)
@@ -164,6 +127,7 @@ class RankedClip:
     """A clip of one replica, as rank 0 knows it."""
 
     def __init__(self, model: LeadingModel, number: int, replica: int) -> None:
+        self.ready = True
         self.step = 0
         self.steps = 0
         self.pictures: Tensor | None = None
@@ -202,7 +166,7 @@ class LeadingModel:
         self._numbers += 1
         self._busy[replica] = clip
         command = Begin(clip.number, replica, request.to_wire())
-        self._seat.tell(_encode(command))
+        self._seat.tell(encode(command))
         self._own.begin(command)
         return clip
 
@@ -210,7 +174,7 @@ class LeadingModel:
         """Ends this process when the ranks are out of step."""
         named = [clip for clip in clips if isinstance(clip, RankedClip)]
         command = Advance(tuple(clip.number for clip in named))
-        self._seat.tell(_encode(command))
+        self._seat.tell(encode(command))
         try:
             step = self._own.advance(command)
             for clip in named:
@@ -223,22 +187,21 @@ class LeadingModel:
         if self._busy.get(clip.replica) is clip:
             del self._busy[clip.replica]
             command = Close(clip.number)
-            self._seat.tell(_encode(command))
+            self._seat.tell(encode(command))
             self._own.close_clip(command)
 
     def counters(self) -> dict[str, int]:
         return self._own.counters()
 
     def close(self) -> None:
-        self._seat.leave(_encode(End()))
+        self._seat.leave(encode(End()))
         self._own.close()
 
     def _settle(self, clip: RankedClip, step: Step) -> None:
         said = outcome(step.reports, self._own.group, clip.replica)
         clip.step, clip.steps = said.step, said.steps
         if said.error is not None:
-            error = StreamSynthError.from_wire(said.error)
-            clip.error = torch.OutOfMemoryError(error.message) if said.out_of_memory else error
+            clip.error = error_of(said)
         elif said.pictures is not None:
             clip.pictures = self._pictures(clip, said.pictures, step)
         if said.error is not None or said.pictures is not None:

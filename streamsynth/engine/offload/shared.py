@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -39,9 +40,11 @@ def offload_shared_blocks(
     device: torch.device | str = "cpu",
     *,
     plan: OffloadPlan | None = None,
+    agreed: Callable[[bool], bool] = bool,
 ) -> Shared:
     """As `offload_blocks`, on every rank at the same time with the same model. Ranks that shard have to enter blocks in
-    one order from the start: that of a plan, or of the lists.
+    one order from the start: that of a plan, or of the lists. Where other groups of ranks share the same model,
+    `agreed` says whether what holds for this group holds for all of them.
 
     Every rank raises if one of them does; INVALID_VALUE where their models differ.
     """
@@ -52,7 +55,9 @@ def offload_shared_blocks(
         if len(set(ranks.words(words))) > 1:
             raise invalid_value("module", type(module).__name__, "the same model on every rank")
         probed = probe(transfer, ranks, slab_bytes) if _is_open(options, ranks) else None
-        sharded = ranks.size > 1 and (options.sharing == "sharded" if probed is None else probed.sharded_is_faster)
+        sharded = ranks.size > 1 and (
+            options.sharing == "sharded" if probed is None else agreed(probed.sharded_is_faster)
+        )
         host: HostBlocks
         if sharded:
             host, chosen = ShardedSlabs(transfer, ranks), replace(chosen, ordered=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -20,11 +21,13 @@ come from rank 0's step loop."""
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`ranks` are all of the stage, `sharing` those with which this one shares host memory."""
+    """`ranks` are all of the stage, `sharing` those with which this one shares host memory, `sequence` those with which
+    it divides the sequence of a request; None where each has requests of its own."""
 
     layout: Layout
     ranks: Ranks
     sharing: Ranks
+    sequence: Ranks | None
 
     @property
     def replica(self) -> int:
@@ -47,12 +50,21 @@ def join(seat: Seat, layout: Layout, device: torch.device) -> Group:
     assert dist.group.WORLD is not None
     control = dist.new_group(backend="gloo", timeout=SILENCE)
     ranks = Ranks(dist.group.WORLD, control)
-    if layout.data_parallel == 1 or layout.ulysses_degree == 1:
-        return Group(layout, ranks, ranks)
-    mine = ranks
-    for members in layout.sharing():
-        # Every rank takes part in making every group.
-        data, words = dist.new_group(members, timeout=SILENCE), dist.new_group(members, timeout=SILENCE, backend="gloo")
+    if layout.ulysses_degree == 1:
+        return Group(layout, ranks, ranks, None)
+    if layout.data_parallel == 1:
+        return Group(layout, ranks, ranks, ranks)
+    replicas = [list(layout.ranks_of(replica)) for replica in range(layout.data_parallel)]
+    return Group(layout, ranks, _one_of(layout.sharing(), seat), _one_of(replicas, seat))
+
+
+def _one_of(groups: Sequence[Sequence[int]], seat: Seat) -> Ranks:
+    """That of this rank; every rank takes part in making every group."""
+    mine: Ranks | None = None
+    for members in groups:
+        data = dist.new_group(list(members), timeout=SILENCE)
+        words = dist.new_group(list(members), timeout=SILENCE, backend="gloo")
         if seat.rank in members:
             mine = Ranks(data, words)
-    return Group(layout, ranks, mine)
+    assert mine is not None
+    return mine

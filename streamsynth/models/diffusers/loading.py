@@ -13,11 +13,10 @@ import torch
 from streamsynth import environment
 from streamsynth.engine.diffusion.attention import parse_attention
 from streamsynth.engine.diffusion.engine import ClipEngine
-from streamsynth.engine.diffusion.ranked import RankedFollower
 from streamsynth.engine.diffusion.rehearsal import rehearsed_engine
 from streamsynth.engine.diffusion.skipping.policies import parse_policy
 from streamsynth.engine.parallel.layout import Layout
-from streamsynth.engine.parallel.seat import FollowingSeat, LeadingSeat
+from streamsynth.engine.parallel.seat import Follower, FollowingSeat, LeadingSeat
 from streamsynth.engine.quant.cache import QuantCache
 from streamsynth.engine.quant.load import load_quantised
 from streamsynth.engine.quant.recipe import Recipe
@@ -57,7 +56,7 @@ def load_clips(
     max_frames: int | None = None,
     fps: int | None = None,
     seat: LeadingSeat | FollowingSeat | None = None,
-) -> ClipEngine | RankedFollower:
+) -> ClipEngine | Follower:
     """An engine that has made the folder's largest clip once; with a `seat` of several ranks, its part on every one but
     the first. Raises INVALID_VALUE for an option, and START_FAILED for a folder that is none, code that it would bring
     along, or a pipeline that no request can serve."""

@@ -40,6 +40,7 @@ class PipelineClip:
         skipper: StepSkipper | None,
     ) -> None:
         self.request = request
+        self.ready = True
         self.step = 0
         self.steps = request.steps or call.default("num_inference_steps") or 1
         self.pictures: Tensor | None = None

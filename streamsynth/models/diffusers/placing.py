@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -65,11 +65,14 @@ def place(pipeline: Any, placement: Placement, device: torch.device) -> list[Off
     return [offload_blocks(module, options, device) for _, module, options in _to_offload(pipeline, placement, device)]
 
 
-def place_shared(pipeline: Any, placement: Placement, device: torch.device, ranks: Ranks) -> list[Shared]:
-    """As `place`, on every rank at the same time."""
+def place_shared(
+    pipeline: Any, placement: Placement, device: torch.device, ranks: Ranks, agreed: Callable[[bool], bool]
+) -> list[Shared]:
+    """As `place`, on every rank at the same time; `agreed` says whether what holds here holds on all of the stage, of
+    which `ranks` may be some."""
     placed = []
     for name, module, options in _to_offload(pipeline, placement, device):
-        shared = offload_shared_blocks(module, ranks, options, device)
+        shared = offload_shared_blocks(module, ranks, options, device, agreed=agreed)
         placed.append(shared)
         way = "local" if shared.waves is None else "sharded"
         logger.info("%s: %s, %d bytes of this host; %s", name, way, shared.offloaded.host_bytes, shared.probed)

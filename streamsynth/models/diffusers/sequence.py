@@ -21,7 +21,7 @@ def check_sequence(pipeline: Any, layout: Layout) -> None:
     """Raise INVALID_VALUE for a pipeline whose sequence cannot be divided."""
     if layout.ulysses_degree == 1:
         return
-    for denoiser in _denoisers(pipeline):
+    for denoiser in denoisers(pipeline):
         if getattr(denoiser, "_cp_plan", None) is None:
             limit = f"1: diffusers has no plan to divide the sequence of {type(denoiser).__name__}"
             raise invalid_value("ulysses_degree", layout.ulysses_degree, limit)
@@ -42,7 +42,7 @@ def divide_sequence(pipeline: Any, layout: Layout, device: torch.device) -> None
     config = diffusers.ParallelConfig(context_parallel_config=ulysses)
     # What diffusers' `enable_parallelism` does, which wants an accelerator even where none is needed.
     config.setup(dist.get_rank(), dist.get_world_size(), device, mesh=mesh)
-    for denoiser in _denoisers(pipeline):
+    for denoiser in denoisers(pipeline):
         denoiser._parallel_config = config
         for module in denoiser.modules():
             processor: Any = getattr(module, "processor", None)
@@ -51,5 +51,5 @@ def divide_sequence(pipeline: Any, layout: Layout, device: torch.device) -> None
         hooks.apply_context_parallel(denoiser, ulysses, denoiser._cp_plan)
 
 
-def _denoisers(pipeline: Any) -> list[Any]:
+def denoisers(pipeline: Any) -> list[Any]:
     return [getattr(pipeline, name) for name in DENOISERS if getattr(pipeline, name, None) is not None]
