@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -85,6 +87,20 @@ def test_the_number_format_is_the_fastest_of_the_device() -> None:
     assert chosen_dtype("float32", "cpu") == torch.float32
     with pytest.raises(StreamSynthError, match="dtype is 'float64'; it must be auto, float32 or bfloat16"):
         chosen_dtype("float64", "cpu")
+
+
+def test_no_worker_imports_a_compiler_to_load_its_weights() -> None:
+    """torch's would take over a second of every start."""
+    program = """
+import sys, torch
+from streamsynth.models.csm.weights import load_talker
+from streamsynth.models.tiny_speech.places import weights_folder as speech
+from streamsynth.models.tiny_world.engine import load_world, weights_folder as world
+load_talker(speech() / "talker")
+load_world(world())
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from streamsynth.engine.attention import Attention, DenseAttention
 from streamsynth.engine.sampler import SamplingBatch, guide, sample
+from streamsynth.models.embedding import loaded_embedding
 from streamsynth.models.llama.config import LlamaConfig
 from streamsynth.models.llama.lean import LeanDecoder, lean
 from streamsynth.models.llama.linear import input_major, order_weights, packed, product
@@ -20,7 +21,7 @@ class LlamaModel(nn.Module):
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.decoder.hidden_size)
+        self.embedding = loaded_embedding(config.vocab_size, config.decoder.hidden_size)
         self.decoder = Decoder(config.decoder)
         self.head = None if config.tied else nn.Linear(config.decoder.hidden_size, config.vocab_size, bias=False)
         self._lean: LeanDecoder | None = None

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from streamsynth.errors import invalid_value
+from streamsynth.models.embedding import loaded_embedding
 from streamsynth.models.wan.settings import at_least_one
 
 _FIXED = {"feed_forward_proj": "gated-gelu"}
@@ -69,7 +70,7 @@ class EncoderLayer(nn.Module):
         self.heads = config.num_heads
         self.attention_norm = ScaleNorm(size, config.layer_norm_epsilon)
         self.qkv, self.out = nn.Linear(size, 3 * inner, bias=False), nn.Linear(inner, size, bias=False)
-        self.distance = nn.Embedding(config.relative_attention_num_buckets, config.num_heads)
+        self.distance = loaded_embedding(config.relative_attention_num_buckets, config.num_heads)
         self.forward_norm = ScaleNorm(size, config.layer_norm_epsilon)
         self.gate_up, self.down = nn.Linear(size, 2 * config.d_ff, bias=False), nn.Linear(config.d_ff, size, bias=False)
 
@@ -91,7 +92,7 @@ class TextEncoder(nn.Module):
     def __init__(self, config: TextEncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.embedding = loaded_embedding(config.vocab_size, config.d_model)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
         self.norm = ScaleNorm(config.d_model, config.layer_norm_epsilon)
 
