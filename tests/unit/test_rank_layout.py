@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_pipelines.clips import FAMILIES
 
 from streamsynth.config.deployment import check_threads
 from streamsynth.config.plan import plan
@@ -14,6 +15,7 @@ from streamsynth.engine.parallel.seat import LeadingSeat, Seat
 from streamsynth.environment import visible_devices
 from streamsynth.errors import StreamSynthError
 from streamsynth.models.diffusers.loading import load_clips
+from streamsynth.models.diffusers.sequence import check_sequence
 from streamsynth.workers.launchers import ThreadLauncher
 
 
@@ -107,12 +109,20 @@ def test_ranks_are_processes() -> None:
         ThreadLauncher().launch("denoiser", ranks=2, devices=None, threads=1, memory_bytes=1 << 20)
 
 
-def test_a_pipeline_without_a_plan_for_its_sequence_is_refused_by_name(tmp_path: Path) -> None:
-    from small_pipelines.clips import FAMILIES
-
-    from streamsynth.models.diffusers.sequence import check_sequence
-
-    layout = Layout.infer(2, ulysses_degree=2)
-    check_sequence(FAMILIES["wan"].build(), layout)
-    with pytest.raises(StreamSynthError, match="it must be 1: diffusers has no plan to divide the sequence of SD3"):
-        check_sequence(FAMILIES["sd3"].build(), layout)
+@pytest.mark.parametrize(
+    ("family", "model"),
+    [
+        ("hunyuan-video", "HunyuanVideoTransformer3DModel"),
+        ("cogvideox", "CogVideoXTransformer3DModel"),
+        ("sdxl", "UNet2DConditionModel"),
+        ("sdxl-image-to-image", "UNet2DConditionModel"),
+        ("sd3", "SD3Transformer2DModel"),
+        ("z-image", "ZImageTransformer2DModel"),
+        ("pixart-sigma", "PixArtTransformer2DModel"),
+        ("sana", "SanaTransformer2DModel"),
+    ],
+)
+def test_a_pipeline_without_a_plan_for_its_sequence_is_refused_by_name(family: str, model: str) -> None:
+    limit = f"it must be 1: diffusers has no plan to divide the sequence of {model}"
+    with pytest.raises(StreamSynthError, match=limit):
+        check_sequence(FAMILIES[family].build(), Layout.infer(2, ulysses_degree=2))
