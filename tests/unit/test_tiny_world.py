@@ -12,6 +12,7 @@ import torch
 from train_tiny_world.judge import Judge, seen_at_the_end
 from train_tiny_world.score import change_followed, open_video, prompts_followed, shipped_judge, watch
 
+from streamsynth.config.unset import UNSET
 from streamsynth.engine.rollout.engine import RolloutEngine
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.interactions.messages import Interaction, Kv
@@ -29,7 +30,8 @@ BLUE = "two blue squares growing in the desert at night in fog"
 @pytest.fixture(scope="module")
 def engine() -> Iterator[RolloutEngine]:
     torch.set_num_threads(1)
-    yield load_rollouts(**dict(TINY_WORLD.stages[0].options))
+    said = {name: value for name, value in TINY_WORLD.stages[0].options.items() if value is not UNSET}
+    yield load_rollouts(**said)
 
 
 @pytest.fixture(scope="module")

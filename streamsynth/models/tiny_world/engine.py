@@ -22,6 +22,9 @@ from streamsynth.models.wan.tiny_vae_weights import load_tiny_vae
 from streamsynth.models.wan.video import WanVideo
 from streamsynth.models.wan.weights import load_transformer
 
+_PAGES_BYTES = 128 << 20
+"""Where nothing is said: thirty-two videos in bfloat16."""
+
 
 def weights_folder() -> Path:
     """Holds `transformer/`, `text_encoder/`, `tokenizer/`, `vae/` and `world.json`, which says how they are sampled."""
@@ -58,9 +61,18 @@ def chosen_dtype(name: str, device: str) -> torch.dtype:
 
 
 def load_rollouts(
-    *, device: str, dtype: str, page_tokens: int, max_videos: int, kv_cache_memory_bytes: int, float8: bool
+    *,
+    device: str,
+    dtype: str,
+    page_tokens: int,
+    max_videos: int,
+    float8: bool,
+    kv_cache_memory_bytes: int | None = None,
+    gpu_memory_utilization: float | None = None,
 ) -> RolloutEngine:
     """Raises INVALID_VALUE for an option."""
-    measured = MeasuredDevice(KvBudget(kv_cache_memory_bytes, None), torch.device(device))
+    measured = MeasuredDevice(
+        KvBudget(kv_cache_memory_bytes, gpu_memory_utilization, _PAGES_BYTES), torch.device(device)
+    )
     model = load_world(weights_folder(), dtype=chosen_dtype(dtype, device), device=device)
     return ready_engine(model, SIZES, measured, page_tokens=page_tokens, max_videos=max_videos, float8=float8)

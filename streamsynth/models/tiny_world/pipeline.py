@@ -1,6 +1,7 @@
 """The tiny-world pipeline. Imports no model."""
 
 from streamsynth.config.pipeline import Pipeline, Stage, StageKind
+from streamsynth.config.unset import UNSET
 from streamsynth.graph.chunk import Unit
 from streamsynth.video import Size, VideoTraits
 
@@ -21,7 +22,8 @@ TINY_WORLD = Pipeline(
                 "dtype": "auto",
                 "page_tokens": 64,
                 "max_videos": 4,
-                "kv_cache_memory_bytes": 128 << 20,
+                "kv_cache_memory_bytes": UNSET,
+                "gpu_memory_utilization": UNSET,
                 "float8": False,
             },
             settings={"lead_seconds": 0.5},
