@@ -51,6 +51,9 @@ def exact_products() -> Iterator[None]:
 class Words:
     """Embeddings that differ by prompt."""
 
+    def in_full(self, prompt: str, before: str | None, seed: int) -> str:
+        return prompt
+
     def encode(self, prompts: Sequence[str]) -> Tensor:
         seeds = [int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:4], "little") for prompt in prompts]
         drawn = [torch.randn(32, CONFIG.text_dim, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
