@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from streamsynth.bench.idle import Gaps
 from streamsynth.bench.report import Report, Row
 from streamsynth.engine.diffusion.engine import ClipEngine
 from streamsynth.engine.diffusion.envelope import Envelope
@@ -23,14 +25,14 @@ from streamsynth.errors import invalid_value
 from streamsynth.models.diffusers.abilities import Bounds, read_call
 from streamsynth.models.diffusers.call import arguments, pictures
 from streamsynth.models.diffusers.loading import load_pipeline
-from streamsynth.models.diffusers.model import PipelineModel
+from streamsynth.models.diffusers.model import PipelineClip, PipelineModel
 from streamsynth.models.diffusers.placing import Placement, place
 from streamsynth.models.diffusers.proving import prove_together
 from streamsynth.video import Size, VideoRequest
 
 DIFFUSERS = "diffusers"
 Pictures = npt.NDArray[np.uint8]
-Side = Callable[[Sequence[VideoRequest]], list[Pictures]]
+Side = Callable[[Sequence[VideoRequest], Gaps], list[Pictures]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,13 +57,30 @@ class ClipsLoad:
                 raise invalid_value("together", count, "1 or more")
 
 
-class WaitingOutputs(OutputThread):
-    """The step loop stands still until pictures are on the host."""
+class MarkedOutputs(OutputThread):
+    """Where `waiting`, the step loop stands still until pictures are on the host."""
+
+    def __init__(self, device: torch.device, gaps: Gaps, *, waiting: bool) -> None:
+        super().__init__(device)
+        self._gaps, self._waiting = gaps, waiting
 
     def begin(self, pictures: Tensor) -> HostCopy:
+        self._gaps.end()
         copy = super().begin(pictures)
-        copy.wait()
+        if self._waiting:
+            copy.wait()
         return copy
+
+
+class MarkedModel(PipelineModel):
+    """Says where a request begins to whoever measures."""
+
+    gaps: Gaps | None = None
+
+    def begin(self, request: VideoRequest) -> PipelineClip:
+        if self.gaps is not None:
+            self.gaps.begin()
+        return super().begin(request)
 
 
 def bench_clips(load: ClipsLoad) -> Report:
@@ -70,17 +89,15 @@ def bench_clips(load: ClipsLoad) -> Report:
     device = torch.device(load.device)
     pipeline = load_pipeline(load.folder, dtype=getattr(torch, load.dtype))
     place(pipeline, Placement(), device)
-    sides: dict[str, Side] = {DIFFUSERS: lambda requests: list(_called(pipeline, requests))}
+    sides: dict[str, Side] = {DIFFUSERS: lambda requests, gaps: list(_called(pipeline, requests, gaps))}
     notes = []
     for count in sorted(set(load.together)):
-        model = PipelineModel(
-            pipeline, Bounds(sizes=(load.size,), max_frames=load.frames), device=device, capacity=count
-        )
+        model = MarkedModel(pipeline, Bounds(sizes=(load.size,), max_frames=load.frames), device=device, capacity=count)
         if count > 1 and not prove_together(model):
             notes.append(f"{count} requests at once do not share passes of this model")
-        sides[f"streamsynth, {count} at once"] = _side(model, load, OutputThread)
+        sides[f"streamsynth, {count} at once"] = _side(model, load)
         if count == 1:
-            sides["streamsynth, waiting for copies"] = _side(model, load, WaitingOutputs)
+            sides["streamsynth, waiting for copies"] = _side(model, load, waiting=True)
     requests = [
         VideoRequest(
             prompt=f"the sea, {seed}",
@@ -95,39 +112,57 @@ def bench_clips(load: ClipsLoad) -> Report:
     settings = {"size": str(load.size)} | {
         name: getattr(load, name) for name in ("frames", "steps", "clips", "rounds", "device", "dtype", "threads")
     }
-    return Report("clips", _rows(sides, requests, load.rounds), notes=notes, settings=settings)
+    rows = _rows(sides, requests, load.rounds, lambda: Gaps(pipeline, device))
+    return Report("clips", rows, notes=notes, settings=settings)
 
 
-def _rows(sides: dict[str, Side], requests: Sequence[VideoRequest], rounds: int) -> list[Row]:
+def _rows(
+    sides: dict[str, Side], requests: Sequence[VideoRequest], rounds: int, new_gaps: Callable[[], Gaps]
+) -> list[Row]:
     """One round after another, so that all sides see the machine as it is then; the first is not counted."""
     took: dict[str, list[float]] = {name: [] for name in sides}
+    idle: dict[str, list[float]] = {name: [] for name in sides}
     made: dict[str, list[Pictures]] = {}
     for number in range(rounds + 1):
         for name, side in sides.items():
+            gaps = new_gaps()
             began = time.perf_counter()
-            made[name] = side(requests)
+            made[name] = side(requests, gaps)
             if number:
                 took[name].append((time.perf_counter() - began) / len(requests))
+                idle[name].append(gaps.idle_share)
+            gaps.close()
     return [
         {
             "side": name,
             "s a clip": round(median(times), 5),
             "of diffusers' rate": round(median(took[DIFFUSERS]) / median(times), 3),
+            "idle between requests": _share(idle[name]),
             "farthest from diffusers": max(map(_distance, made[name], made[DIFFUSERS])),
         }
         for name, times in took.items()
     ]
 
 
-def _called(pipeline: Any, requests: Sequence[VideoRequest]) -> Iterator[Pictures]:
+def _share(idle: Sequence[float]) -> str:
+    """Of a request's time; where requests share the device there are no gaps between them."""
+    return "-" if any(map(math.isnan, idle)) else f"{median(idle):.2%}"
+
+
+def _called(pipeline: Any, requests: Sequence[VideoRequest], gaps: Gaps) -> Iterator[Pictures]:
     call = read_call(pipeline)
     for request in requests:
-        yield pictures(pipeline(**arguments(request, call))).cpu().numpy()
+        gaps.begin()
+        made = pictures(pipeline(**arguments(request, call)))
+        gaps.end()
+        yield made.cpu().numpy()
 
 
-def _side(model: PipelineModel, load: ClipsLoad, outputs: type[OutputThread]) -> Side:
-    def make(requests: Sequence[VideoRequest]) -> list[Pictures]:
-        engine = ClipEngine(model, Envelope(load.size, load.frames), outputs=outputs(model.device))
+def _side(model: MarkedModel, load: ClipsLoad, *, waiting: bool = False) -> Side:
+    def make(requests: Sequence[VideoRequest], gaps: Gaps) -> list[Pictures]:
+        model.gaps = gaps
+        outputs = MarkedOutputs(model.device, gaps, waiting=waiting)
+        engine = ClipEngine(model, Envelope(load.size, load.frames), outputs=outputs)
         try:
             return _made(engine, requests)
         finally:
