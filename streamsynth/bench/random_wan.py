@@ -24,6 +24,16 @@ TINY_VAE = "tiny_vae"
 
 _END = "</s>"
 
+_INDEX = {
+    "_class_name": "WanPipeline",
+    "scheduler": ["diffusers", "UniPCMultistepScheduler"],
+    "text_encoder": ["transformers", "UMT5EncoderModel"],
+    "tokenizer": ["transformers", "PreTrainedTokenizerFast"],
+    "transformer": ["diffusers", "WanTransformer3DModel"],
+    "transformer_2": [None, None],
+    "vae": ["diffusers", "AutoencoderKLWan"],
+}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WanSizes:
@@ -36,10 +46,10 @@ class WanSizes:
 
 
 def write_random_wan(folder: Path, sizes: WanSizes, *, dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> None:
-    """`transformer`, `text_encoder`, `tokenizer`, `vae`, and a `tiny_vae` beside them; blocking. Needs diffusers and
+    """All that diffusers loads as a `WanPipeline`, and a `tiny_vae` beside it; blocking. Needs diffusers and
     transformers, whose names these are."""
-    from diffusers import AutoencoderKLWan, WanTransformer3DModel
-    from transformers import UMT5Config, UMT5EncoderModel
+    from diffusers import AutoencoderKLWan, UniPCMultistepScheduler, WanTransformer3DModel
+    from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
     # Their constructors have no types.
     make_transformer: Any = WanTransformer3DModel
@@ -60,8 +70,14 @@ def write_random_wan(folder: Path, sizes: WanSizes, *, dtype: torch.dtype = torc
     (folder / TINY_VAE).mkdir(exist_ok=True)
     (folder / TINY_VAE / "config.json").write_text(json.dumps(asdict(sizes.tiny_vae)))
     values.save(tiny_vae, folder / TINY_VAE / f"{DIFFUSERS_STEM}.safetensors")
-    (folder / "tokenizer").mkdir(exist_ok=True)
-    _byte_tokenizer().save(str(folder / "tokenizer" / "tokenizer.json"))
+    new_tokenizer: Any = PreTrainedTokenizerFast
+    new_tokenizer(tokenizer_object=_byte_tokenizer(), eos_token=_END, pad_token=_END).save_pretrained(
+        folder / "tokenizer"
+    )
+    new_scheduler: Any = UniPCMultistepScheduler
+    flow = {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0}
+    new_scheduler(**flow).save_config(folder / "scheduler")
+    (folder / "model_index.json").write_text(json.dumps(_INDEX, indent=1))
 
 
 def _of_reference(vae: dict[str, Any]) -> dict[str, Any]:

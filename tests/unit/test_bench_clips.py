@@ -8,9 +8,11 @@ import pytest
 import torch
 from small_pipelines.clips import HEIGHT, WIDTH, save
 from torch import nn
+from wan_sizes import SMALL_WAN
 
 from streamsynth.bench.clips import DIFFUSERS, ClipsLoad, bench_clips
 from streamsynth.bench.idle import Gaps
+from streamsynth.bench.random_wan import write_random_wan
 from streamsynth.video import Size
 
 
@@ -33,6 +35,23 @@ def test_every_side_makes_what_diffusers_makes(tmp_path: Path) -> None:
     idle = {name: row["idle between requests"] for name, row in rows.items()}
     assert idle[shared] == "-"
     assert all(share.endswith("%") for name, share in idle.items() if name != shared)
+
+
+def test_the_random_folder_of_the_benches_is_a_whole_pipeline(tmp_path: Path) -> None:
+    write_random_wan(tmp_path, SMALL_WAN, dtype=torch.float32)
+    load = ClipsLoad(
+        folder=tmp_path,
+        size=Size(width=64, height=32),
+        frames=5,
+        steps=2,
+        clips=2,
+        rounds=1,
+        together=(1,),
+        device="cpu",
+        dtype="float32",
+    )
+    rows = bench_clips(load).rows
+    assert [row["farthest from diffusers"] for row in rows] == [0, 0, 0]
 
 
 def test_a_gap_is_from_the_end_of_one_request_to_the_first_pass_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
