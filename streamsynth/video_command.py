@@ -18,9 +18,10 @@ import typer
 
 from streamsynth.console import give_up_output
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
+from streamsynth.interactions.messages import Superseded
 
 if TYPE_CHECKING:
-    from streamsynth.video_session import VideoSession
+    from streamsynth.video_session import Receipt, VideoSession
 
 app = typer.Typer(add_completion=False)
 
@@ -34,6 +35,22 @@ class Update:
 
     at_s: float
     prompt: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    update: Update
+    receipt: asyncio.Future[Receipt]
+
+    @property
+    def outcome(self) -> str:
+        """Of one that did not start."""
+        if not self.receipt.done() or self.receipt.cancelled():
+            return "the video ended before it"
+        if (error := self.receipt.exception()) is not None:
+            return f"refused: {error}"
+        superseded = isinstance(said := self.receipt.result(), Superseded) and said.by is not None
+        return "another update took its place" if superseded else "the video ended before it"
 
 
 @app.command()
@@ -60,7 +77,7 @@ def video(
     """Make a video: to a file, or as it is made to a pipe.
 
     A change takes effect at the next boundary between two of the model's chunks; where that was is said on standard
-    error.
+    error. One that the model refuses, or that the end comes before, leaves the video as it was, and exit status 1.
     """
     updates = sorted((parse_update(each) for each in update or ()), key=lambda each: each.at_s)
     if not 0 < seconds <= _MOST_SECONDS:
@@ -145,7 +162,7 @@ async def _write(session: VideoSession, target: BinaryIO, clip: _Clip) -> None:
 
     config = session.config
     encoder = ClipEncoder(width=config.width, height=config.height, fps=config.fps)
-    waiting, asked = deque(clip.updates), dict[str, Update]()
+    waiting, asked, started = deque(clip.updates), dict[str, _Asked](), set[str]()
     wanted, made = max(1, round(clip.seconds * config.fps)), 0
 
     def put(pictures: npt.NDArray[np.uint8]) -> None:
@@ -154,7 +171,8 @@ async def _write(session: VideoSession, target: BinaryIO, clip: _Clip) -> None:
 
     async for chunk in session:
         for event_id in chunk.report.started:
-            typer.echo(f"{chunk.first_frame / config.fps:.2f} s: {asked[event_id].prompt}", err=True)
+            started.add(event_id)
+            typer.echo(f"{chunk.first_frame / config.fps:.2f} s: {asked[event_id].update.prompt}", err=True)
         pictures = chunk.pictures[: wanted - made]
         if len(pictures):
             await asyncio.to_thread(put, pictures)
@@ -163,8 +181,8 @@ async def _write(session: VideoSession, target: BinaryIO, clip: _Clip) -> None:
         while waiting and made + config.chunk_frames >= waiting[0].at_s * config.fps:
             update = waiting.popleft()
             event_id = f"update-{len(asked)}"
-            asked[event_id] = update
-            session.interact(update.prompt, event_id=event_id, transition_chunks=clip.transition)
+            receipt = session.interact(update.prompt, event_id=event_id, transition_chunks=clip.transition)
+            asked[event_id] = _Asked(update, receipt)
         if made >= wanted:
             break
     target.write(encoder.finish())
@@ -172,3 +190,8 @@ async def _write(session: VideoSession, target: BinaryIO, clip: _Clip) -> None:
         f"{made} pictures of {config.width}x{config.height} at {config.fps} fps by {config.model}, seed {config.seed}"
     )
     typer.echo(said, err=True)
+    missing = [each for event_id, each in asked.items() if event_id not in started]
+    for each in missing:
+        typer.echo(f"{each.update.at_s:g} s: {each.update.prompt}: {each.outcome}", err=True)
+    if missing:
+        raise typer.Exit(1)

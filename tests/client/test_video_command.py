@@ -62,6 +62,18 @@ def test_what_cannot_be_is_one_line_and_status_2(arguments: tuple[str, ...], sai
     assert said in done.stderr and done.stderr.count(b"\n") == 1
 
 
+def test_an_update_that_does_not_happen_is_said_and_the_video_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    updates = ("0.5s: {refuse 0}", "1s: blue", "1s: green")
+    done = run("red", "-o", str(path), "--model", "paint", "--seconds", "2", *(f"--update={each}" for each in updates))
+    assert done.returncode == 1
+    assert len(pictures(path.read_bytes())) == 32
+    said = done.stderr.decode()
+    assert "0.5 s: {refuse 0}: refused: " in said
+    assert "1 s: blue: another update took its place" in said
+    assert "s: green\n" in said
+
+
 def test_an_update_is_a_time_and_a_prompt() -> None:
     assert parse_update("2s: snow falls: softly") == Update(2.0, "snow falls: softly")
     assert parse_update("0.5:x") == Update(0.5, "x")
