@@ -91,6 +91,7 @@ stages:
     dtype: float32
     sizes: ["64x32"]
     max_frames: 9
+    max_steps: 200
     offload: true
     sharing: sharded
 """)
@@ -137,6 +138,30 @@ async def test_a_server_of_a_deploy_file_says_that_a_rank_died_and_goes_on(
         assert (await until(http, again, finished))["status"] == "completed"
         assert await content(http, again)
         assert not set(rank_pids(server.pid).values()) & set(ranks.values())
+
+
+async def test_what_ranks_are_at_finishes_when_the_service_is_told_to_end(
+    serve_process: Any, deploy_file: Path
+) -> None:
+    """Its ranks get the signal too. A job that was deleted does not hold it up."""
+    server = serve_process("--deploy", str(deploy_file))
+    asked = {"prompt": "a red fox", "size": "64x32", "num_frames": 5}
+    async with aiohttp.ClientSession(server.url) as http:
+        async with http.post(VIDEOS, json={**asked, "num_inference_steps": 200}) as answer:
+            deleted = str((await answer.json())["id"])
+        await until(http, deleted, lambda job: job["step"] is not None)
+        async with http.delete(f"{VIDEOS}/{deleted}") as answer:
+            assert answer.status == 200
+        waiting = asyncio.create_task(http.post(f"{VIDEOS}/sync", json={**asked, "num_inference_steps": 200}))
+        async with asyncio.timeout(20):
+            while (await metrics(http)).get('streamsynth_engine{counter="live",stage="diffusers.denoiser"}') != 1:
+                await asyncio.sleep(0.01)
+        for pid in [*rank_pids(server.pid).values(), server.pid]:
+            os.kill(pid, signal.SIGTERM)
+        async with await waiting as answer:
+            assert answer.status == 200
+            assert (await answer.read())[4:8] == b"ftyp"
+    assert (server.wait(), server.orphans) == (0, 0)
 
 
 def test_a_server_that_is_killed_takes_its_ranks_with_it(serve_process: Any, deploy_file: Path) -> None:

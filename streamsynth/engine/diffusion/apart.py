@@ -173,9 +173,9 @@ class ApartModel:
             self._seat.tell(encode(Close(clip.number)), replica)
 
     def counters(self) -> dict[str, int]:
-        """Passes are those of rank 0."""
+        """Those of the model are rank 0's alone."""
         self._hear()
-        return {"ranks": self.capacity, "sharded_models": 0, "idle_passes": 0, **self._own.counters()}
+        return {"ranks": self.capacity, "sharded_models": 0, **self._own.counters()}
 
     def close(self) -> None:
         self._seat.leave(encode(End()))

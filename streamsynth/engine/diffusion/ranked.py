@@ -81,9 +81,11 @@ class RankedModel:
             clip.close()
 
     def counters(self) -> dict[str, int]:
-        """Passes are those of this rank's clips, and of others' that it took part in without."""
-        shared = {"sharded_models": self._turns.models, "idle_passes": self._turns.idle}
-        return {"ranks": self.group.ranks.size, **shared, "passes": self._turns.passes, **self.model.counters()}
+        """Passes, of models whose blocks are shared: those of this rank's clips, and of others' that it took part in
+        without."""
+        turns = self._turns
+        passes = {"idle_passes": turns.idle, "passes": turns.passes} if turns.models else {}
+        return {"ranks": self.group.ranks.size, "sharded_models": turns.models, **passes, **self.model.counters()}
 
     def close(self) -> None:
         self.model.close()
