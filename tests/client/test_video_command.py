@@ -64,13 +64,13 @@ def test_what_cannot_be_is_one_line_and_status_2(arguments: tuple[str, ...], sai
 
 def test_an_update_that_does_not_happen_is_said_and_the_video_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "clip.mp4"
-    updates = ("0.5s: {refuse 0}", "1s: blue", "1s: green")
-    done = run("red", "-o", str(path), "--model", "paint", "--seconds", "2", *(f"--update={each}" for each in updates))
+    updates = ("0.5s: {refuse 0}", "3s: blue", "3s: green")
+    done = run("red", "-o", str(path), "--model", "paint", "--seconds", "5", *(f"--update={each}" for each in updates))
     assert done.returncode == 1
-    assert len(pictures(path.read_bytes())) == 32
+    assert len(pictures(path.read_bytes())) == 80
     said = done.stderr.decode()
     assert "0.5 s: {refuse 0}: refused: " in said
-    assert "1 s: blue: another update took its place" in said
+    assert "3 s: blue: another update took its place" in said
     assert "s: green\n" in said
 
 
