@@ -19,7 +19,14 @@ BEFORE = {1003: (1,), 1004: (0, 1)}
 """While the prompt is read."""
 
 ENGINE = "lone_rank:load_clips"
+FAILING_AT_START = "lone_rank:load_clips_once"
 _SECOND_PASS = 4
+
+
+def load_clips_once(**options: Any) -> Any:
+    """Rank 1 fails in the clip that is made at the start, whose seed is 0."""
+    IN_PASS[0] = (1,)
+    return load_clips(**options)
 
 
 def load_clips(**options: Any) -> Any:

@@ -48,19 +48,26 @@ def run_worker(
     sender = OutputSender(connection, memory)
     sender.start()
     began = time.monotonic()
+
+    def refuse(why: str) -> None:
+        message = f"stage {first.stage} did not load: {why}"[:500]
+        sender.put(wire.StartFailed(StreamSynthError(ErrorCode.START_FAILED, message).to_wire()))
+        sender.finish()
+
     try:
         if seat is not None:
+            seat.on_lost = refuse
             seat.patience_s = first.heartbeat_timeout_s
             seat.watch()
             seat.tell(wire.encode_body(first))
         engine: Engine = _load(first) if seat is None else _load(first, seat=seat)
     except Exception as error:
         logger.error("stage %s did not load", first.stage, exc_info=error)
-        message = f"stage {first.stage} did not load: {type(error).__name__}: {error}"[:500]
-        sender.put(wire.StartFailed(StreamSynthError(ErrorCode.START_FAILED, message).to_wire()))
-        sender.finish()
+        refuse(f"{type(error).__name__}: {error}")
         connection.close()
         return
+    if seat is not None:
+        seat.on_lost = None
     reader.start()
     traits = msgspec.to_builtins(engine.traits) if isinstance(engine, WholeClips) else None
     sender.put(wire.Ready(time.monotonic() - began, traits))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import lone_rank
 import numpy as np
 import pytest
 from over_http import metrics
@@ -73,6 +74,16 @@ async def test_quantised_weights_are_the_same_from_the_cache_and_before_there_is
 async def test_a_stage_that_cannot_start_says_why(changed: dict[str, str], said: str, folder: Path) -> None:
     with pytest.raises(StreamSynthError, match=said) as failed:
         async with started(folder, **changed):
+            pass
+    assert failed.value.code is ErrorCode.START_FAILED
+    assert find_workers(os.getpid()) == []
+
+
+async def test_a_rank_that_fails_alone_at_the_start_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a divided sequence, where the other waits for it in the middle of a pass."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(lone_rank.__file__).parent))
+    with pytest.raises(StreamSynthError, match=r"stage diffusers\.denoiser did not load: rank 1 has ended") as failed:
+        async with started(folder, engine=lone_rank.FAILING_AT_START, ulysses_degree="2"):
             pass
     assert failed.value.code is ErrorCode.START_FAILED
     assert find_workers(os.getpid()) == []

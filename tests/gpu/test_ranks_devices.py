@@ -8,6 +8,7 @@ import signal
 import time
 from pathlib import Path
 
+import lone_rank
 import numpy as np
 import pytest
 from over_ranks import SHARDED, STAGE, Asked, counters, rank_pids, started
@@ -71,3 +72,25 @@ async def test_one_request_on_two_devices_is_nearly_what_one_makes(folder: Path)
         made = await one.made()
         (expected,) = await asyncio.to_thread(on_one_device, folder, one.request)
         assert np.abs(made.astype(int) - expected).mean() < 1
+
+
+@pytest.mark.parametrize("seed", [1000, 1001])
+async def test_a_device_that_fails_where_the_other_does_not_ends_the_stage_within_15_s(
+    seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other's host does not wait for the exchange that its device is in; it is found all the same."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(lone_rank.__file__).parent))
+    async with started(folder, engine=lone_rank.ENGINE, device="cuda", ulysses_degree="2", **SHARDED) as runtime:
+        began = time.monotonic()
+        outcome = await Asked(runtime, seed=seed).flow.outcome
+        assert time.monotonic() - began < 15
+        assert outcome.error is not None and outcome.error.code is ErrorCode.WORKER_DIED
+
+
+async def test_what_fails_on_both_devices_fails_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(lone_rank.__file__).parent))
+    async with started(folder, engine=lone_rank.ENGINE, device="cuda", ulysses_degree="2", **SHARDED) as runtime:
+        outcome = await Asked(runtime, seed=1002).flow.outcome
+        assert outcome.error is not None and outcome.error.code is ErrorCode.ENGINE_FAILED
+        await Asked(runtime, seed=1).made()
+        assert runtime.statistics().stages[STAGE].restarts == 0

@@ -15,7 +15,7 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol
 
 logger = logging.getLogger(__name__)
@@ -52,11 +52,12 @@ class Seat:
 
 class LeadingSeat(Seat):
     """Rank 0's. `peers` are its sockets to the others, in their order; it owns them. `patience_s` is how long a rank
-    that has something to do may be silent."""
+    that has something to do may be silent; `on_lost`, while the stage starts, tells the server why that fails."""
 
     def __init__(self, store: str, peers: Sequence[socket.socket]) -> None:
         super().__init__(0, 1 + len(peers), store)
         self.patience_s = math.inf
+        self.on_lost: Callable[[str], None] | None = None
         self._peers = dict(enumerate(peers, 1))
         self._unread = {rank: bytearray() for rank in self._peers}
         self._leaving = False
@@ -103,6 +104,11 @@ class LeadingSeat(Seat):
         for peer in self._peers.values():
             with contextlib.suppress(OSError):
                 peer.sendall(_framed(farewell))
+
+    def lose(self, reason: str) -> NoReturn:
+        if self.on_lost is not None:
+            self.on_lost(reason)
+        super().lose(reason)
 
     def _watch(self) -> None:
         poll = select.poll()
