@@ -75,12 +75,25 @@ def test_what_a_first_prompt_leaves_out_the_seed_chooses_and_what_a_later_one_le
 
 
 @pytest.mark.parametrize(
-    ("prompt", "named"), [("an elephant over the sea", "elephant"), ("the picture turns", "prompt is")]
+    ("prompt", "named"),
+    [
+        ("an elephant over the sea", "elephant"),
+        ("no rain", "prompt says 'no', which this model does not know"),
+        ("a red-5 ball", "red-5"),
+        ("a 5-star over \u7ea2-red", "5-star, \u7ea2-red"),
+        ("\U0001f409 over a meadow", "\U0001f409"),
+        ("x" * 4000, r"x\.\.\., which"),
+        ("the picture turns", "prompt is"),
+    ],
 )
 def test_what_the_world_has_not_is_refused_by_name(engine: RolloutEngine, prompt: str, named: str) -> None:
     with pytest.raises(StreamSynthError, match=named) as caught:
         open_video(engine, prompt, 1)
     assert (caught.value.code, caught.value.param) == (ErrorCode.INVALID_VALUE, "prompt")
+
+
+def test_punctuation_says_nothing() -> None:
+    assert parse("A red ball - over the sea; at night!\0") == parse("a red ball over the sea at night")
 
 
 def test_the_number_format_is_the_fastest_of_the_device() -> None:

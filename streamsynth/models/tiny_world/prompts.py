@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from streamsynth.errors import invalid_value
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.models.tiny_world.reading import Reading, in_words, parse
 from streamsynth.models.tiny_world.vocabulary import ATTRIBUTES
 from streamsynth.models.wan.prompts import PromptEncoder
@@ -41,7 +41,15 @@ class WorldPrompts:
 def _checked(prompt: str) -> Reading:
     reading = parse(prompt)
     if reading.unknown:
-        raise invalid_value("prompt", ", ".join(reading.unknown), f"in words that this model knows: {_SHOWN}")
+        raise StreamSynthError(ErrorCode.INVALID_VALUE, _unknown(reading.unknown), param="prompt")
     if not reading.values:
         raise invalid_value("prompt", prompt, f"about what this model shows: {_SHOWN}")
     return reading
+
+
+def _unknown(words: Sequence[str]) -> str:
+    """A prompt may be long: as much of it is shown as of any refused value."""
+    shown = repr(", ".join(words))
+    if len(shown) > 60:
+        shown = shown[:57] + "..."
+    return f"prompt says {shown}, which this model does not know; it knows: {_SHOWN}"

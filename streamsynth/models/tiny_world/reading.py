@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -41,16 +42,21 @@ class Reading:
 def parse(prompt: str) -> Reading:
     """The longest phrases are read first, so that "a green meadow" says nothing of a colour; of two values of one
     attribute the one said last counts."""
-    text = said = " ".join(re.findall(r"[\w-]+", prompt.lower()))
+    text = said = " ".join(filter(_says_something, _TOKEN.findall(prompt.lower())))
     found: list[tuple[int, str, str]] = []
     for pattern, attribute, value in _patterns():
         found += [(match.start(), attribute, value) for match in pattern.finditer(text)]
         text = pattern.sub(partial(_marked, _MARKS[attribute]), text)
     found += [(match.start(), "count", "one") for match in _ONE_OBJECT.finditer(text)]
     values = {attribute: value for _, attribute, value in sorted(found)}
-    left = (match for match in re.finditer(r"[\w-]+", text) if not match.group().isupper())
+    left = (match for match in re.finditer(r"\S+", text) if not _READ.fullmatch(match.group()))
     unknown = (said[slice(*match.span())] for match in left if match.group() not in _known_fillers())
     return Reading(values, tuple(dict.fromkeys(unknown)))
+
+
+def _says_something(token: str) -> bool:
+    """Words do, and pictures among the letters; punctuation does not."""
+    return len(token) > 1 or token.isalnum() or unicodedata.category(token) == "So"
 
 
 def _marked(mark: str, match: re.Match[str]) -> str:
@@ -59,6 +65,9 @@ def _marked(mark: str, match: re.Match[str]) -> str:
 
 _MARKS = {"colour": "C", "shape": "S", "motion": "M", "background": "B", "time": "T", "weather": "W", "count": "N"}
 """What a phrase is replaced with once it is read: capitals, which the text has not."""
+
+_READ = re.compile(r"[A-Z-]+")
+_TOKEN = re.compile(r"\w+(?:-\w+)*|[^\w\s]")
 
 _ONE_OBJECT = re.compile(rf"\ban? (?:[CM]+ )*(?:S+|{'|'.join(THINGS)})\b")
 
