@@ -6,8 +6,8 @@ import asyncio
 import re
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
@@ -143,20 +143,28 @@ async def _run(clip: _Clip, output: str | None, url: str | None) -> None:
             clip.prompt, model=clip.model, width=clip.width, height=clip.height, seed=clip.seed
         )
         async with session:
-            with _opened(output) as target:
-                await _write(session, target, clip)
+            with _opened(output) as write:
+                await _write(session, write, clip)
 
 
 @contextmanager
-def _opened(output: str | None) -> Iterator[BinaryIO]:
-    if output is None or output == "-":
-        yield sys.stdout.buffer
-    else:
-        with Path(output).open("wb") as file:
-            yield file
+def _opened(output: str | None) -> Iterator[Callable[[bytes], None]]:
+    """What writes there. A file is opened with its first bytes: a prompt that is refused leaves it as it was."""
+    with ExitStack() as opened:
+        target: BinaryIO | None = sys.stdout.buffer if output is None or output == "-" else None
+
+        def write(data: bytes) -> None:
+            nonlocal target
+            if target is None:
+                assert output is not None
+                target = opened.enter_context(Path(output).open("wb"))
+            target.write(data)
+            target.flush()
+
+        yield write
 
 
-async def _write(session: VideoSession, target: BinaryIO, clip: _Clip) -> None:
+async def _write(session: VideoSession, write: Callable[[bytes], None], clip: _Clip) -> None:
     """Pictures as they come; leaving the session ends a video that has enough of them."""
     from streamsynth.codecs import ClipEncoder
 
@@ -166,8 +174,7 @@ async def _write(session: VideoSession, target: BinaryIO, clip: _Clip) -> None:
     wanted, made = max(1, round(clip.seconds * config.fps)), 0
 
     def put(pictures: npt.NDArray[np.uint8]) -> None:
-        target.write(encoder.encode(pictures))
-        target.flush()
+        write(encoder.encode(pictures))
 
     async for chunk in session:
         for event_id in chunk.report.started:
@@ -185,7 +192,7 @@ async def _write(session: VideoSession, target: BinaryIO, clip: _Clip) -> None:
             asked[event_id] = _Asked(update, receipt)
         if made >= wanted:
             break
-    target.write(encoder.finish())
+    write(encoder.finish())
     said = (
         f"{made} pictures of {config.width}x{config.height} at {config.fps} fps by {config.model}, seed {config.seed}"
     )

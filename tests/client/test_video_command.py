@@ -74,6 +74,14 @@ def test_an_update_that_does_not_happen_is_said_and_the_video_is_whole(tmp_path:
     assert "s: green\n" in said
 
 
+def test_a_prompt_that_is_refused_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(b"an earlier clip")
+    done = run("{refuse 0}", "-o", str(path), "--model", "paint")
+    assert done.returncode == 2 and b"prompt" in done.stderr
+    assert path.read_bytes() == b"an earlier clip"
+
+
 def test_an_update_is_a_time_and_a_prompt() -> None:
     assert parse_update("2s: snow falls: softly") == Update(2.0, "snow falls: softly")
     assert parse_update("0.5:x") == Update(0.5, "x")
