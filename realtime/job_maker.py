@@ -139,8 +139,8 @@ class JobMaker:
             try:
                 await film(flow, file, settings.num_frames, chunk_written)
             except StreamSynthError as error:
-                if error.code is ErrorCode.OVERLOADED and making.began_s is None:
-                    raise _NoPlace(error) from None  # it waited too long in the worker's own queue
+                if error.code in _NO_PLACE and not flow.entered:
+                    raise _NoPlace(error) from None  # in the worker's own line: for too long, or until that died
                 raise
         making.nbytes = file.nbytes
         self._metrics.job_completed(settings.model, time.monotonic() - (making.began_s or making.created_s))

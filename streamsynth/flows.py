@@ -76,6 +76,11 @@ class RequestFlow:
         self._cancelled = True
         self._flow.cancel()
 
+    @property
+    def entered(self) -> bool:
+        """Whether a worker has had anything of it; until then it was in line."""
+        return any(making.entered for making in self._making)
+
     async def idle(self) -> None:
         """Return when the workers hold nothing of this request any more, at most one step after its end."""
         for making in self._making:

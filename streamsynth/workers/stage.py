@@ -125,7 +125,7 @@ class StageRequest:
         self._session = session
         self._request = request
         self._on_notice = on_notice
-        self._entered = False
+        self.entered = False
         _ = stage.supervisor.connection  # Raises now rather than in the flow, if there is none.
         self._ticket = stage.slots.reserve()
 
@@ -139,7 +139,7 @@ class StageRequest:
         (output,) = ports.outputs.values()
         await self._ticket.wait()
         request = self._stage.supervisor.connection.open(self._session, 0, self._request, output, self._on_notice)
-        self._entered = True
+        self.entered = True
         request.ended.add_done_callback(lambda _: self._become_idle())
 
         pump = asyncio.create_task(_pump(source, request))
@@ -157,7 +157,7 @@ class StageRequest:
 
     def settle(self) -> None:
         """The flow is over: if the worker never had this request, its place is free now."""
-        if not self._entered:
+        if not self.entered:
             self._become_idle()
 
     def _become_idle(self) -> None:

@@ -124,6 +124,19 @@ async def test_a_dead_worker_fails_what_it_was_making_and_the_next_is_made_by_it
         assert frames(await content(http, waiting["id"])) == list(range(21))
 
 
+async def test_a_job_in_the_line_of_a_worker_that_dies_is_made_by_its_successor(serve_process: Any) -> None:
+    """A client that is connected has the worker's only place."""
+    server = serve_process("--model", "paint", "--set", "brush.max_num_seqs=1")
+    async with aiohttp.ClientSession(server.url) as http:
+        asked = {"prompt": "{stall 3}", "size": "128x128"}
+        async with http.post(f"{VIDEOS}/sync", json=asked):
+            job = await create(http, num_frames=21)
+            await until_metrics(http, lambda values: values["streamsynth_live_flows"] == 2)
+            kill_worker(server.worker_pids()[0])
+            job = await until(http, job["id"], finished)
+        assert (job["status"], job["error"]) == ("completed", None)
+
+
 async def test_a_keys_videos_are_its_own(serve_process: Any) -> None:
     server = serve_process("--model", "paint", env={"STREAMSYNTH_API_KEYS": "one,two"})
     headers = [{"Authorization": f"Bearer {key}"} for key in ("one", "two")]
