@@ -48,6 +48,10 @@ class InteractionLedger:
             self._entries.popitem(last=False)
         return True
 
+    def forget(self, event_id: str) -> None:
+        """It was not accepted after all."""
+        self._entries.pop(event_id, None)
+
     def settle(self, event_id: str) -> float | None:
         """It waits no more. When it was accepted, if it is remembered."""
         entry = self._entries.get(event_id)

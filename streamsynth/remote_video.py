@@ -19,6 +19,7 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.edge import EndOfEdge
 from streamsynth.interactions.messages import Applied, ChunkReport, Superseded
 from streamsynth.realtime import video_messages as wire
+from streamsynth.realtime.interaction_ledger import InteractionLedger
 from streamsynth.realtime.messages import Error, ServerMessage
 from streamsynth.remote_errors import closed_connection, connection_failed, known_code
 from streamsynth.remote_socket import CLOSE_TIMEOUT_S, KEEP_ALIVE_S, connect_socket
@@ -42,6 +43,7 @@ class RemoteVideo:
         self._sending: set[asyncio.Task[None]] = set()
         self._started: asyncio.Future[VideoConfig] = asyncio.get_running_loop().create_future()
         self._started.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self._ledger = InteractionLedger()
         self._receipts = Receipts()
         self._decoder: FragmentDecoder | None = None
         self._due: wire.ChunkMetadata | None = None
@@ -79,6 +81,8 @@ class RemoteVideo:
         interaction = wire.parse_interaction(fields, f"evt-{secrets.token_hex(8)}")
         if self._ended is not None:
             raise StreamSynthError(ErrorCode.INTERACTION_NOT_ACTIVE, "the video is over")
+        self._ledger.accept(interaction, 0.0)
+        self._ledger.settle(interaction.event_id)  # How many may wait, the server knows sooner.
         receipt = self._receipts.open(interaction.event_id)
         asked = {**fields, "event_id": interaction.event_id}
         self._post({"type": "session.interaction", "interaction": asked})
@@ -185,8 +189,11 @@ class RemoteVideo:
             param=message.param,
             retry_after_ms=message.retry_after_ms,
         )
-        if message.event_id is not None:
+        if message.event_id is not None and error.code is ErrorCode.INTERACTION_FAILED:
             self._receipts.settle(message.event_id, error)
+        elif message.event_id is not None:
+            self._ledger.forget(message.event_id)
+            self._receipts.forget(message.event_id, error)
         elif message.fatal or not self._started.done():
             await self._end(error)
 

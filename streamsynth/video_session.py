@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Any, Protocol, Self, TypeAlias
 from streamsynth.graph.edge import EndOfEdge
 from streamsynth.interactions.events import check_prompt
 from streamsynth.interactions.messages import Applied, Kv, Mode, Superseded
+from streamsynth.realtime.interaction_ledger import REMEMBERED_EVENTS
 from streamsynth.video import VideoChunk
 
 Receipt: TypeAlias = Applied | Superseded
@@ -152,16 +154,18 @@ class VideoSession(AsyncIterator[VideoChunk]):
 
 
 class Receipts:
-    """The futures of a session's interactions, by event id."""
+    """The futures of a session's interactions, by event id. What became of the latest is told again to a retry."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[Receipt]] = {}
+        self._settled: OrderedDict[str, asyncio.Future[Receipt]] = OrderedDict()
 
     def open(self, event_id: str) -> asyncio.Future[Receipt]:
-        """The one that is open for this id already, or a new one."""
-        if event_id not in self._waiting:
-            self._waiting[event_id] = asyncio.get_running_loop().create_future()
-        return self._waiting[event_id]
+        """The one that there is for this id already, or a new one."""
+        known = self._settled.get(event_id) or self._waiting.get(event_id)
+        if known is None or known.cancelled():
+            known = self._waiting[event_id] = asyncio.get_running_loop().create_future()
+        return known
 
     def settle(self, event_id: str, receipt: Receipt | Exception) -> None:
         """Does nothing for one that has been settled: what is superseded later was applied before."""
@@ -172,6 +176,14 @@ class Receipts:
             future.set_exception(receipt)
         else:
             future.set_result(receipt)
+        self._settled[event_id] = future
+        if len(self._settled) > REMEMBERED_EVENTS:
+            self._settled.popitem(last=False)
+
+    def forget(self, event_id: str, error: Exception) -> None:
+        """Settle it as something that was never accepted: its id can be used anew."""
+        self.settle(event_id, error)
+        self._settled.pop(event_id, None)
 
     def end(self) -> None:
         """The video is over: what waits is superseded by nothing."""

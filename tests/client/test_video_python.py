@@ -114,6 +114,28 @@ async def test_steering_is_seen_where_its_receipt_says(door: str, server: Server
 
 
 @both
+async def test_an_id_used_again_is_a_retry_or_refused_and_what_it_stood_for_first_is_told(
+    door: str, server: ServerProcess
+) -> None:
+    async with opened(door, server) as synth, synth.video_session("red", num_frames=90, **SMALL) as video:
+        first = video.interact("blue", event_id="e", transition_chunks=0)
+        with pytest.raises(StreamSynthError) as refused:
+            video.interact("green", event_id="e")
+        assert refused.value.code is ErrorCode.EVENT_ID_CONFLICT
+        appended = [video.interact("{refuse 0}", event_id="r", mode="append") for _ in range(2)]
+        async for chunk in video:
+            if chunk.report.chunk == 5:
+                again = video.interact("blue", event_id="e", transition_chunks=0)
+                assert await again == await first
+                appended.append(video.interact("{refuse 0}", event_id="r", mode="append"))
+        assert isinstance(await first, Applied)
+        for receipt in appended:
+            with pytest.raises(StreamSynthError) as refused:
+                await receipt
+            assert refused.value.code is ErrorCode.INTERACTION_FAILED
+
+
+@both
 async def test_what_cannot_be_is_refused_alike(door: str, server: ServerProcess) -> None:
     async with opened(door, server) as synth:
         for fields, code in (({"width": 5}, ErrorCode.INVALID_VALUE), ({"model": "x"}, ErrorCode.MODEL_NOT_FOUND)):
