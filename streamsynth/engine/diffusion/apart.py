@@ -123,6 +123,7 @@ class ApartModel:
         self._ranks = ranks
         self._own = own
         self._made: SimpleQueue[Tensor] = SimpleQueue()
+        self._fetching = torch.cuda.Stream(own.device) if own.device.type == "cuda" else None
         self._numbers = 0
         # By replica: the clip that it holds, closed or not, and when it was last heard of.
         self._clips: dict[int, ApartClip] = {}
@@ -187,13 +188,16 @@ class ApartModel:
         if report.pictures is None or replica is None:
             return
         self._seat.tell(encode(Deliver(clip.number)), replica)
-        if replica == 0:
-            clip.pictures = self._made.get()
-        else:
-            clip.pictures = self._ranks.receive(
-                torch.empty(report.pictures, dtype=torch.uint8, device=self.device), replica
-            )
+        clip.pictures = self._made.get() if replica == 0 else self._fetched(report.pictures, replica)
         del self._clips[replica]
+
+    def _fetched(self, shape: tuple[int, ...], replica: int) -> Tensor:
+        """On a stream of its own: behind what this rank's replica has launched, the other would wait for that."""
+        with torch.cuda.stream(self._fetching):
+            pictures = self._ranks.receive(torch.empty(shape, dtype=torch.uint8, device=self.device), replica)
+        if self._fetching is not None:
+            self._fetching.synchronize()
+        return pictures
 
     def _hear(self) -> None:
         """What the replicas have said by now. One whose clip has failed or is let go of is free."""
