@@ -94,20 +94,17 @@ function start(prompt) {
     return;
   }
   const [width, height] = byId("size").value.split("x").map(Number);
-  events.clear();
-  screen.clear();
-  firstAt = null;
+  const at = performance.now();
   byId("download").hidden = true;
-  startedAt = performance.now();
-  shown = { pictures: 0, at: startedAt };
   setState("starting");
   link = new VideoLink({
     url: url.href,
     key: keyEntry.stored,
     start: { model: model().id, prompt, width, height },
-    position: () => screen.position,
+    // Until this video begins, the screen is at the one before.
+    position: () => (state === "starting" ? null : screen.position),
     on: {
-      start: begun,
+      start: (message) => begun(message, at),
       payload: take,
       queued: (id) => events.queued(id),
       applied: (id, seconds) => events.applied(id, seconds, Math.round(seconds * fps)),
@@ -119,13 +116,18 @@ function start(prompt) {
   });
 }
 
-function begun({ config }) {
+/** What was there before goes only now: a start that is refused leaves the last video, and its download. */
+function begun({ config }, at) {
   fps = config.fps;
+  startedAt = at;
+  firstAt = null;
+  events.clear();
   setState("running");
   screen.begin(config.mime).catch((error) => {
     notices.tell({ code: "unsupported", message: error.message });
     link.abandon();
   });
+  shown = { pictures: 0, at };
 }
 
 function take(metadata, data) {

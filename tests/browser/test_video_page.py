@@ -129,6 +129,25 @@ def test_what_a_world_has_not_is_refused_on_the_page(open_page: OpenPage, world_
     expect(page.get_by_role("alert").first).to_contain_text("elephant")
 
 
+def test_a_start_that_is_refused_leaves_the_last_video_and_its_download(open_page: OpenPage, paint_server: str) -> None:
+    page = open_page(f"{paint_server}/video.html")
+    prompt = page.get_by_role("textbox", name="Prompt")
+    prompt.fill("green")
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_function("() => streamsynth.screen.position > 0.5")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Download")).to_be_visible()
+    prompt.fill("{refuse 0}")
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("alert").first).to_contain_text("refused")
+    expect(page.get_by_text("Say what to show")).to_be_hidden()
+    expect_colour(page, "green")
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name="Download").click()
+    with av.open(str(downloading.value.path())) as container:
+        assert next(container.decode(video=0)).width == 320
+
+
 def test_a_server_that_makes_only_video_says_so_on_the_speech_page(open_page: OpenPage, paint_server: str) -> None:
     page = open_page(paint_server)
     expect(page.get_by_role("alert").first).to_contain_text("it makes video")
