@@ -25,7 +25,8 @@ class Mark:
         if self._event is None or later._event is None:
             return 1e3 * (later._at - self._at)
         later._event.synchronize()
-        return self._event.elapsed_time(later._event)
+        took_ms: float = self._event.elapsed_time(later._event)
+        return took_ms
 
 
 class Gaps:
