@@ -18,7 +18,7 @@ export HF_HUB_OFFLINE := 1
 
 help:
 	@echo "make demo         speak a few sentences through a server into out/demo.wav"
-	@echo "make serve        run the server for speech and video; the page in the browser is at the printed address"
+	@echo "make serve        run the server for speech and video; the page in the browser is at the printed address (ARGS=\"--port 8001\")"
 	@echo "make test         the tests, the browser's included"
 	@echo "make test-slow    the tests that take minutes"
 	@echo "make check        ruff and mypy"

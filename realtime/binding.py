@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 from pathlib import Path
@@ -43,7 +44,9 @@ def open_listener(host: str, port: int) -> socket.socket:
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> StreamSynthError:
-    return StreamSynthError(ErrorCode.START_FAILED, f"cannot listen on {host}:{port}: {error.strerror or error}")
+    hint = "; --port takes another, 0 a free one" if error.errno == errno.EADDRINUSE else ""
+    message = f"cannot listen on {host}:{port}: {error.strerror or error}{hint}"
+    return StreamSynthError(ErrorCode.START_FAILED, message)
 
 
 def open_tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

@@ -100,7 +100,8 @@ def test_a_taken_port_is_one_line_and_status_2() -> None:
         port = taken.getsockname()[1]
         done = outside("serve", "--model", "sine", "--port", str(port))
     assert done.returncode == 2
-    assert f"error: cannot listen on 127.0.0.1:{port}: Address already in use\n" in done.stderr
+    said = f"error: cannot listen on 127.0.0.1:{port}: Address already in use; --port takes another, 0 a free one\n"
+    assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
