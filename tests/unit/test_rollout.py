@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from rollout_models import SmallVideoModel
 from torch import Tensor
 
 from streamsynth.engine.rollout.engine import RolloutStream
+from streamsynth.engine.rollout.rollout import PromptHandler
 from streamsynth.engine.stream import Emission
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.interactions.messages import Applied, Interaction, Kv, Superseded
@@ -309,3 +311,17 @@ def test_every_page_comes_back_however_videos_end(seed: int) -> None:
         stream.close()
     settle(engine)
     assert engine.counters()["free_pages"] == 16 * 3 + 5 and engine.counters()["live"] == 0
+
+
+def test_a_prompt_is_read_after_the_one_in_force_which_a_refused_one_never_was() -> None:
+    class Wordy(SmallVideoModel):
+        def in_full(self, prompt: str, before: str | None, seed: int) -> str:
+            return prompt if before is None else f"{before} {prompt}"
+
+    model = Wordy()
+    handler = PromptHandler(model, "a", seed=0)
+    handler.prepare("b")  # Another field of its event was refused.
+    handler.begin(handler.prepare("c"))
+    handler.progress(Fraction(1))
+    assert torch.equal(handler.blender.value, model.embed("a c"))
+    assert handler.prepare("d")[0] == "a c d"
