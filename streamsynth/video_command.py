@@ -144,7 +144,7 @@ async def _run(clip: _Clip, output: str | None, url: str | None) -> None:
         )
         async with session:
             with _opened(output) as write:
-                await _write(session, write, clip, ahead=int(url is not None))
+                await _write(session, write, clip)
 
 
 @contextmanager
@@ -164,9 +164,8 @@ def _opened(output: str | None) -> Iterator[Callable[[bytes], None]]:
         yield write
 
 
-async def _write(session: VideoSession, write: Callable[[bytes], None], clip: _Clip, *, ahead: int) -> None:
-    """Pictures as they come; leaving the session ends a video that has enough of them. So many chunks are made `ahead`
-    of what is read."""
+async def _write(session: VideoSession, write: Callable[[bytes], None], clip: _Clip) -> None:
+    """Pictures as they come; leaving the session ends a video that has enough of them."""
     from streamsynth.codecs import ClipEncoder
 
     config = session.config
@@ -185,7 +184,8 @@ async def _write(session: VideoSession, write: Callable[[bytes], None], clip: _C
         if len(pictures):
             await asyncio.to_thread(put, pictures)
             made += len(pictures)
-        while waiting and made + ahead * config.chunk_frames >= waiting[0].at_s * config.fps:
+        # At the boundary nearest to its time; of what is made ahead, an update comes behind.
+        while waiting and made + config.chunk_frames / 2 >= waiting[0].at_s * config.fps:
             update = waiting.popleft()
             event_id = f"update-{len(asked)}"
             receipt = session.interact(update.prompt, event_id=event_id, transition_chunks=clip.transition)
