@@ -74,6 +74,16 @@ def test_what_a_first_prompt_leaves_out_the_seed_chooses_and_what_a_later_one_le
     assert prompts.in_full(FIRST, first, seed=9) == FIRST
 
 
+def test_things_in_the_plural_are_never_one() -> None:
+    prompts = WorldPrompts(load_prompt_encoder(weights_folder() / "text_encoder", weights_folder() / "tokenizer"))
+    counts = {parse(prompts.in_full("red balls", None, seed)).values["count"] for seed in range(20)}
+    assert counts == {"two", "three"}
+    three = "three red balls bouncing over a meadow, by day, clear sky"
+    assert {parse(prompts.in_full("stars", FIRST, seed)).values["count"] for seed in range(20)} == counts
+    assert parse(prompts.in_full("stars", three, seed=1)).values == parse(three).values | {"shape": "star"}
+    assert parse(prompts.in_full("a star", three, seed=1)).values["count"] == "one"
+
+
 @pytest.mark.parametrize(
     ("prompt", "named"),
     [

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.models.tiny_world.reading import Reading, in_words, parse
-from streamsynth.models.tiny_world.vocabulary import ATTRIBUTES
+from streamsynth.models.tiny_world.vocabulary import ATTRIBUTES, COUNTS
 from streamsynth.models.wan.prompts import PromptEncoder
 
 _SHOWN = "; ".join(" ".join(values) for values in ATTRIBUTES.values())
@@ -25,12 +25,15 @@ class WorldPrompts:
 
     def in_full(self, prompt: str, before: str | None, seed: int) -> str:
         """What a video's first prompt leaves out, the seed chooses; what a later one leaves out stays."""
-        said = _checked(prompt).values
-        if len(said) == len(ATTRIBUTES):
+        reading = _checked(prompt)
+        if len(reading.values) == len(ATTRIBUTES):
             return prompt
         rng = random.Random(seed)
         chosen = {name: rng.choice(values) for name, values in ATTRIBUTES.items()}
-        return in_words((chosen if before is None else parse(before).values) | said)
+        full = (chosen if before is None else parse(before).values) | reading.values
+        if reading.several and full["count"] == "one":
+            full["count"] = rng.choice(COUNTS[1:])
+        return in_words(full)
 
     def encode(self, prompts: Sequence[str]) -> Tensor:
         for prompt in prompts:

@@ -33,10 +33,12 @@ _FUNCTION_WORDS = frozenset(
 
 @dataclass(frozen=True)
 class Reading:
-    """What a prompt says: a value for each attribute that it mentions, and the words that mean nothing here."""
+    """What a prompt says: a value for each attribute that it mentions, and the words that mean nothing here. `several`:
+    of things in the plural, whose number it does not say."""
 
     values: dict[str, str]
     unknown: tuple[str, ...]
+    several: bool = False
 
 
 def parse(prompt: str) -> Reading:
@@ -51,7 +53,8 @@ def parse(prompt: str) -> Reading:
     values = {attribute: value for _, attribute, value in sorted(found)}
     left = (match for match in re.finditer(r"\S+", text) if not _READ.fullmatch(match.group()))
     unknown = (said[slice(*match.span())] for match in left if match.group() not in _known_fillers())
-    return Reading(values, tuple(dict.fromkeys(unknown)))
+    several = "count" not in values and not _plurals().isdisjoint(said.split())
+    return Reading(values, tuple(dict.fromkeys(unknown)), several)
 
 
 def _says_something(token: str) -> bool:
@@ -93,6 +96,12 @@ def known_words() -> frozenset[str]:
 @cache
 def _known_fillers() -> frozenset[str]:
     return _FUNCTION_WORDS | {form for noun in THINGS for form in (noun, plural(noun))}
+
+
+@cache
+def _plurals() -> frozenset[str]:
+    nouns = {noun for words in NOUNS.values() for noun in words} | set(THINGS)
+    return frozenset(plural(noun) for noun in nouns) - nouns
 
 
 @cache
