@@ -41,11 +41,11 @@ async def started(folder: Path, /, *, engine: str | None = None, **changed: str)
     runtime = Runtime([deployment])
     await runtime.start()
     try:
-        assert len(find_workers(os.getpid())) == 2
+        assert len(rank_pids()) == 2
         yield runtime
     finally:
         await runtime.stop()
-        assert find_workers(os.getpid()) == [], "a rank outlived its stage"
+        assert rank_pids() == {}, "a rank outlived its stage"
 
 
 async def until(reached: Callable[[], bool], timeout_s: float = 20) -> None:
@@ -94,9 +94,10 @@ async def counters(runtime: Runtime) -> dict[str, int]:
 
 
 def rank_pids(server: int | None = None) -> dict[int, int]:
-    """The processes below this one, or a server's, by their ranks."""
+    """The ranks' processes below this one, or a server's, by rank. Other tests may have workers here too."""
     found = {}
     for pid in find_workers(server or os.getpid()):
         arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-        found[int(arguments[arguments.index("--rank") + 1])] = pid
+        if "--rank" in arguments:
+            found[int(arguments[arguments.index("--rank") + 1])] = pid
     return found

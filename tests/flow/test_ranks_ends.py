@@ -20,7 +20,6 @@ from small_pipelines.clips import save
 
 from streamsynth.engine.quant.cache import QuantCache
 from streamsynth.errors import ErrorCode, StreamSynthError
-from streamsynth.testing.faults import find_workers
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +75,7 @@ async def test_a_stage_that_cannot_start_says_why(changed: dict[str, str], said:
         async with started(folder, **changed):
             pass
     assert failed.value.code is ErrorCode.START_FAILED
-    assert find_workers(os.getpid()) == []
+    assert rank_pids() == {}
 
 
 async def test_a_rank_that_fails_alone_at_the_start_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +85,7 @@ async def test_a_rank_that_fails_alone_at_the_start_is_said(folder: Path, monkey
         async with started(folder, engine=lone_rank.FAILING_AT_START, ulysses_degree="2"):
             pass
     assert failed.value.code is ErrorCode.START_FAILED
-    assert find_workers(os.getpid()) == []
+    assert rank_pids() == {}
 
 
 @pytest.fixture
