@@ -77,11 +77,13 @@ def parse_clip_fields(fields: Mapping[str, object], models: Mapping[str, Pipelin
 
 
 def parse_image_fields(fields: Mapping[str, object], models: Mapping[str, Pipeline], limits: Limits) -> ClipSettings:
-    """The fields of `POST /v1/images/generations` that say what is made: a video of one picture."""
+    """The fields of `POST /v1/images/generations` that say what is made: a clip whose last picture is the image. Of a
+    model that makes chunks it is the first one: pictures at its end had others to go on from."""
     given = _given(fields)
     model = _resolve_model(given.get("model"), models, "image")
     _refuse_names(given, IMAGE_FIELDS, IMAGE_HINTS, model)
-    return _settings(given, model, models[model].video, 1, IMAGE_HINTS, limits)
+    traits = models[model].video
+    return _settings(given, model, traits, traits.first_chunk_frames if traits.realtime else 1, IMAGE_HINTS, limits)
 
 
 def parse_image_format(fields: Mapping[str, object]) -> StillFormat:

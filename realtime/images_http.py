@@ -1,4 +1,4 @@
-"""`POST /v1/images/generations`: OpenAI's route; each image is a video of one picture."""
+"""`POST /v1/images/generations`: OpenAI's route; each image is the last picture of a short clip."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
 from aiohttp import web
 
+from streamsynth.clip_file import last_picture
 from streamsynth.codecs import StillFormat, encode_still
-from streamsynth.errors import ErrorCode, StreamSynthError
-from streamsynth.flows import VideoFlow
 from streamsynth.graph.flow import first_cause
 from streamsynth.realtime.clip_fields import ClipSettings, parse_image_fields, parse_image_format, whole_number
 from streamsynth.realtime.fields import INT64_MAX, INT64_MIN
@@ -75,17 +72,7 @@ async def _make_all(request: web.Request, asked: _Asked) -> list[bytes]:
 
 async def _make(request: web.Request, settings: ClipSettings, format: StillFormat) -> bytes:  # noqa: A002
     async with video_flow(request, settings) as flow:
-        return await asyncio.to_thread(encode_still, await _first_picture(flow), format)
-
-
-async def _first_picture(flow: VideoFlow) -> npt.NDArray[np.uint8]:
-    while True:
-        chunk = await flow.receive()
-        if len(chunk.pictures):
-            picture: npt.NDArray[np.uint8] = chunk.pictures[0]
-            return picture
-        if chunk.final:
-            raise StreamSynthError(ErrorCode.ENGINE_FAILED, "the model made no picture")
+        return await asyncio.to_thread(encode_still, await last_picture(flow), format)
 
 
 def _seeded(settings: ClipSettings, offset: int) -> ClipSettings:

@@ -19,7 +19,8 @@ from streamsynth.flows import VideoFlow
 class ClipFile:
     """Writes to `unfinished`, which becomes `path` at the end. Its methods block.
 
-    `thumbnail` is where the first picture goes, as JPEG. `frames` and `nbytes` are what is written so far.
+    `thumbnail` is where the last of the first pictures goes, as JPEG: it goes on from those before it. `frames` and
+    `nbytes` are what is written so far.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class ClipFile:
         if self._file is None:
             self._file = self._unfinished.open("wb")
             if self._thumbnail is not None:
-                self._thumbnail.write_bytes(encode_still(pictures[0], StillFormat.JPEG))
+                self._thumbnail.write_bytes(encode_still(pictures[-1], StillFormat.JPEG))
         self._write(self._file, self._encoder.encode(pictures))
 
     def finish(self) -> None:
@@ -66,6 +67,20 @@ class ClipFile:
     def _write(self, file: BinaryIO, data: bytes) -> None:
         file.write(data)
         self.nbytes += len(data)
+
+
+async def last_picture(flow: VideoFlow) -> Pictures:
+    """Of a clip, (height, width, 3). Raises what ended the flow, and ENGINE_FAILED where it had none."""
+    picture: Pictures | None = None
+    final = False
+    while not final:
+        chunk = await flow.receive()
+        final = chunk.final
+        if len(chunk.pictures):
+            picture = chunk.pictures[-1]
+    if picture is None:
+        raise StreamSynthError(ErrorCode.ENGINE_FAILED, "the model made no picture")
+    return picture
 
 
 async def film(flow: VideoFlow, file: ClipFile, num_frames: int, on_chunk: Callable[[], None]) -> None:

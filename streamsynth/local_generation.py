@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from streamsynth.clip_file import ClipFile, film
+from streamsynth.clip_file import ClipFile, film, last_picture
 from streamsynth.codecs import encode_still
-from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.generation import GeneratedImage, GeneratedVideo, OnProgress, unfinished
 from streamsynth.interactions.messages import Notice, Progress
 from streamsynth.realtime.clip_fields import parse_clip_fields, parse_image_fields, parse_image_format
@@ -48,15 +47,11 @@ class LocalGenerator:
         request = settings.request
         flow = self._runtime.open_video(settings.model, request, _progress(on_progress))
         try:
-            chunk = await flow.receive()
-            while not len(chunk.pictures):
-                if chunk.final:
-                    raise StreamSynthError(ErrorCode.ENGINE_FAILED, "the model made no picture")
-                chunk = await flow.receive()
+            picture = await last_picture(flow)
         finally:
             flow.cancel()
         return GeneratedImage(
-            data=await asyncio.to_thread(encode_still, chunk.pictures[0], format_),
+            data=await asyncio.to_thread(encode_still, picture, format_),
             format=format_.value,
             width=request.width,
             height=request.height,

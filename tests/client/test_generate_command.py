@@ -14,6 +14,7 @@ import pytest
 
 from streamsynth.generate_command import ProgressLine
 from streamsynth.testing.paint import Painted, read_picture
+from streamsynth.testing.paint_pipeline import FIRST_CHUNK_FRAMES
 from streamsynth.testing.server_process import ServerProcess
 
 COMMAND = [sys.executable, "-m", "streamsynth", "generate"]
@@ -37,12 +38,13 @@ def pictures(data: bytes) -> list[Painted]:
 @pytest.mark.parametrize("door", ["local", "remote"])
 def test_the_files_ending_says_what_is_made(door: str, server: ServerProcess, tmp_path: Path) -> None:
     where = ("--url", server.url) if door == "remote" else ("--model", "paint")
-    for name, frames in (("clip.mp4", 24), ("image.png", 1), ("image.JPG", 1)):
+    image = [FIRST_CHUNK_FRAMES - 1]
+    for name, frames in (("clip.mp4", list(range(24))), ("image.png", image), ("image.JPG", image)):
         path = tmp_path / name
-        length = ("--seconds", "1.5") if frames > 1 else ()
+        length = ("--seconds", "1.5") if len(frames) > 1 else ()
         done = run("a red field", "-o", str(path), *where, *SMALL, *length)
         assert done.returncode == 0, done.stderr
-        assert [each.frame for each in pictures(path.read_bytes())] == list(range(frames))
+        assert [each.frame for each in pictures(path.read_bytes())] == frames
         assert done.stdout == b"" and b"seed 7" in done.stderr and name.encode() in done.stderr
     assert len(list(tmp_path.iterdir())) == 3
 

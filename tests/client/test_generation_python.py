@@ -16,6 +16,7 @@ import pytest
 
 from streamsynth import ErrorCode, StreamSynth, StreamSynthError
 from streamsynth.testing.paint import read_picture
+from streamsynth.testing.paint_pipeline import FIRST_CHUNK_FRAMES
 from streamsynth.testing.server_process import ServerProcess
 
 SMALL = {"size": "128x128", "seed": 7}
@@ -74,7 +75,7 @@ async def test_an_image_is_a_files_bytes(
         made = await synth.generate_image("blue", output=output, format=None if name else format, **SMALL)
     assert (made.format, made.width, made.height, made.seed, made.path) == (format, 128, 128, 7, output)
     (picture,) = decoded(made.data)
-    assert read_picture(picture).frame == 0
+    assert read_picture(picture).frame == FIRST_CHUNK_FRAMES - 1
     assert names(tmp_path) == ([name] if name else [])
     assert output is None or output.read_bytes() == made.data
 
