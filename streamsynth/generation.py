@@ -126,6 +126,8 @@ async def make_video(
     given = await asyncio.to_thread(fields_of, picture, fields)
     if output is not None:
         await asyncio.to_thread(check_place, Path(output))
+        if Path(output).suffix.lower() != ".mp4":
+            raise invalid_value("output", str(output), "a file that ends in .mp4")
         return await generator.video(given, Path(output), on_progress or _unheard)
     with tempfile.TemporaryDirectory(prefix="streamsynth-") as folder:
         path = Path(folder) / "clip.mp4"

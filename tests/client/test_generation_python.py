@@ -94,6 +94,7 @@ async def test_what_is_refused_is_the_same_error_and_leaves_no_file(
         ({"picture": b""}, ErrorCode.UNSUPPORTED_REFERENCE, "input_reference"),
         ({"picture": b"GIF"}, ErrorCode.UNSUPPORTED_FIELD, "input_reference"),
         ({"model": "nothing"}, ErrorCode.MODEL_NOT_FOUND, "model"),
+        ({"output": tmp_path / "clip.avi"}, ErrorCode.INVALID_VALUE, "output"),
         ({"prompt": "{fail 2}"}, ErrorCode.ENGINE_FAILED, None),
         ({"prompt": "{refuse 0}"}, ErrorCode.INVALID_VALUE, "prompt"),
     ]
