@@ -14,6 +14,9 @@ from small_pipelines.clips import FAMILIES, HEIGHT, WIDTH, save
 from streamsynth.errors import ErrorCode, StreamSynthError
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.mark.parametrize("family", ["wan-image-to-video", "flux", "qwen-image"])
 async def test_two_ranks_make_nearly_what_the_pipeline_makes_alone(family: str, tmp_path: Path) -> None:
     """Only rounding may differ. Wan's text-to-video: test_ranks_sequence.py."""
