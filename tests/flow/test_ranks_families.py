@@ -13,7 +13,6 @@ from small_pipelines.clips import FAMILIES, HEIGHT, WIDTH, save
 
 from streamsynth.errors import ErrorCode, StreamSynthError
 
-
 pytestmark = pytest.mark.slow
 
 
