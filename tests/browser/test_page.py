@@ -103,6 +103,7 @@ def test_pasted_text_is_heard_at_once_and_is_a_take_of_its_own(page: Page) -> No
               box.dispatchEvent(new InputEvent("input", { inputType: "insertFromPaste" }));
             }"""
         )
+    wait_for_parts(page, 2)
     wait_until_silent(page)
     assert texts(page) == ["Pasted without an end", "And another"]
     assert len({part["take"] for part in parts(page)}) == 2
