@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
@@ -163,13 +161,6 @@ def load_judge(file: Path, device: torch.device | str = "cpu") -> Judge:
     judge = Judge()
     judge.load_state_dict(load_file(file))
     return judge.to(device).eval().requires_grad_(False)
-
-
-def seen_at_the_end(judge: Judge, pictures: npt.NDArray[np.uint8]) -> dict[str, str]:
-    """What the last second of a clip (pictures, 128, 128, 3) shows, by attribute."""
-    window = torch.from_numpy(pictures[-WINDOW:].copy()).permute(0, 3, 1, 2)[None] / 255
-    [labels] = judge.labels(window).tolist()
-    return {name: list(values)[label] for (name, values), label in zip(ATTRIBUTES.items(), labels, strict=True)}
 
 
 def first_seen(judge: Judge, pictures: Tensor, attribute: str, wished: Tensor, start: int, chunk: int) -> Tensor:

@@ -56,7 +56,9 @@ def open_video(engine: RolloutEngine, prompt: str, seed: int) -> RolloutStream:
 def watch(engine: RolloutEngine, streams: Sequence[RolloutStream], chunks: int) -> list[Pictures]:
     """The next chunks of each video."""
     made: list[list[Pictures]] = [[] for _ in streams]
-    while waiting := [each for each, parts in zip(streams, made, strict=True) if sum(map(len, parts)) < 8 * chunks]:
+    while waiting := [
+        each for each, parts in zip(streams, made, strict=True) if sum(map(len, parts)) < CHUNK_PICTURES * chunks
+    ]:
         for stream, emission in engine.step(waiting).made:
             if not isinstance(emission, Emission):
                 raise emission
@@ -73,6 +75,11 @@ def read(judge: Judge, clip: Pictures) -> list[int]:
     """The value of each attribute in the clip's last second."""
     labels: list[int] = judge.labels(as_pictures(clip[-WINDOW:]))[0].tolist()
     return labels
+
+
+def seen_at_the_end(judge: Judge, clip: Pictures) -> dict[str, str]:
+    """The same in words, by attribute."""
+    return {name: values[label] for (name, values), label in zip(ATTRIBUTES.items(), read(judge, clip), strict=True)}
 
 
 def prompts_followed(engine: RolloutEngine, judge: Judge, clips: int, seed: int) -> dict[str, float]:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from opening import OpenPage, StartServer
 from playwright.sync_api import Page, expect
-from train_tiny_world.judge import seen_at_the_end
-from train_tiny_world.score import shipped_judge
+from train_tiny_world.score import seen_at_the_end, shipped_judge
 
 from streamsynth.models.tiny_world.reading import parse
 from streamsynth.testing.paint import COLOURS, read_picture

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from train_tiny_world.judge import Judge, seen_at_the_end
-from train_tiny_world.score import change_followed, open_video, prompts_followed, shipped_judge, watch
+from train_tiny_world.judge import Judge
+from train_tiny_world.score import change_followed, open_video, prompts_followed, seen_at_the_end, shipped_judge, watch
 
 from streamsynth.config.unset import UNSET
 from streamsynth.engine.rollout.engine import RolloutEngine
