@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -36,6 +37,11 @@ def _graph_capture() -> Callable[[Work], Work]:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, stream=side):
             run()
-        return graph.replay
+        return partial(_replay, graph, run)
 
     return capture
+
+
+def _replay(graph: torch.cuda.CUDAGraph, _run: Work) -> None:
+    """A graph knows addresses alone: what `_run` holds must live as long."""
+    graph.replay()
