@@ -96,6 +96,24 @@ def test_a_clip_that_is_aborted_takes_no_further_step_and_makes_room(engine: Cli
     assert engine.counters()["live"] == 0
 
 
+def test_one_clip_after_another_is_made_by_one_thread(folder: Path) -> None:
+    """cuDNN keeps by thread what it found out about a shape, which took as long as a third of a short clip."""
+    pipeline = load_pipeline(folder, dtype=torch.float32)
+    model = PipelineModel(pipeline, Bounds(sizes=(SIZE,), max_frames=9), device=torch.device("cpu"), capacity=1)
+    engine = ClipEngine(model, Envelope(SIZE, 9))
+    of_thread, passes = threading.local(), []
+
+    def count(*_: object) -> None:
+        of_thread.passes = getattr(of_thread, "passes", 0) + 1
+        passes.append(of_thread.passes)
+
+    pipeline.transformer.register_forward_pre_hook(count)
+    for seed in range(3):
+        make(engine, wan(seed=seed))
+    engine.close()
+    assert passes == list(range(1, len(passes) + 1)) and len(passes) >= 3 * STEPS
+
+
 def test_requests_are_taken_up_in_the_order_of_their_arrival(folder: Path) -> None:
     engine = load_clips(**options(folder))
     streams = [engine.open(wan(seed=seed).to_wire()) for seed in range(4)]

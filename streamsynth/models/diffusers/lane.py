@@ -1,4 +1,4 @@
-"""A call in a thread of its own that stops at each step until it is told to go on.
+"""A call in another thread that stops at each step until it is told to go on.
 
 A pipeline's call is one long function. Here it is a sequence of steps: the step loop lets it go on, and waits. Between
 its steps it may ask the step loop for something that is done for several at once.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
@@ -24,9 +25,13 @@ class _State(Enum):
 
 
 class Lane(Generic[T]):
-    """`body` begins with the first `go_on`. Once `ended`: `result`, or the `error` that it raised."""
+    """`body` begins with the first `go_on`, in a thread of `threads` that is its own until it ends. Once `ended`:
+    `result`, or the `error` that it raised.
 
-    def __init__(self, body: Callable[[], T]) -> None:
+    Threads serve one lane after another: what cuDNN and cuBLAS find out about a shape is kept by thread.
+    """
+
+    def __init__(self, body: Callable[[], T], threads: Executor) -> None:
         self.result: T | None = None
         self.error: Exception | None = None
         self._question: Any = None
@@ -35,7 +40,8 @@ class Lane(Generic[T]):
         self._changed = threading.Condition()
         self._state = _State.RESTING
         self._abandoned = False
-        self._thread: threading.Thread | None = None
+        self._threads = threads
+        self._running: Future[None] | None = None
 
     @property
     def ended(self) -> bool:
@@ -60,9 +66,8 @@ class Lane(Generic[T]):
             if self._state is not _State.RESTING:
                 return
             self._state = _State.RUNNING
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
-                self._thread.start()
+            if self._running is None:
+                self._running = self._threads.submit(self._run)
             self._changed.notify_all()
 
     def rest(self) -> None:
@@ -74,16 +79,11 @@ class Lane(Generic[T]):
         """End it at its next pause or question, or at once if it is at one. Does not wait; idempotent."""
         with self._changed:
             self._abandoned = True
-            if self._thread is None:
+            if self._running is None:
                 self._state = _State.ENDED
                 self._body = None
         self.answer(Interrupted())
         self.go_on()
-
-    def join(self) -> None:
-        """Return when its thread is gone; only for one that was abandoned or has ended."""
-        if self._thread is not None:
-            self._thread.join()
 
     def pause(self) -> None:
         """Called by the body: wait to be let go on. Raises Interrupted if nobody wants the rest."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -38,6 +39,7 @@ class PipelineClip:
         device: torch.device,
         denoisers: SharedDenoisers | None,
         skipper: StepSkipper | None,
+        threads: Executor,
     ) -> None:
         self.request = request
         self.ready = True
@@ -45,7 +47,7 @@ class PipelineClip:
         self.steps = request.steps or call.default("num_inference_steps") or 1
         self.pictures: Tensor | None = None
         self.error: Exception | None = None
-        self.lane: Lane[Tensor] = Lane(lambda: self._make(pipeline, call, request))
+        self.lane: Lane[Tensor] = Lane(lambda: self._make(pipeline, call, request), threads)
         self._launches = LaunchAhead(device)
         self._denoisers = denoisers
         self._skipper = skipper
@@ -105,6 +107,7 @@ class PipelineModel:
         self.denoisers = SharedDenoisers(pipeline) if capacity > 1 else None
         self._skipper = None if skipping is None else hook_blocks(pipeline, skipping, capacity)
         self._under_way: list[PipelineClip] = []
+        self._threads = ThreadPoolExecutor(capacity, thread_name_prefix="pipeline")
 
     @property
     def room(self) -> int:
@@ -121,7 +124,9 @@ class PipelineModel:
                 self._check_length(name, text)
 
     def begin(self, request: VideoRequest) -> PipelineClip:
-        clip = PipelineClip(self._pipeline, self._call, request, self.device, self.denoisers, self._skipper)
+        clip = PipelineClip(
+            self._pipeline, self._call, request, self.device, self.denoisers, self._skipper, self._threads
+        )
         self._under_way.append(clip)
         return clip
 
@@ -148,8 +153,7 @@ class PipelineModel:
         """Return when every call has ended; those under way end at their next step."""
         for clip in self._under_way:
             clip.close()
-        for clip in self._under_way:
-            clip.lane.join()
+        self._threads.shutdown()
 
     def _guides_by_default(self) -> bool:
         guidance = self._call.default(self._call.guidance) if self._call.guidance else None
