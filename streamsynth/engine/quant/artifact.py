@@ -11,6 +11,8 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,11 @@ from streamsynth.engine.mapped import DTYPES, mapped_tensors
 from streamsynth.engine.quant.digest import CHUNK_BYTES, chunk_digests
 from streamsynth.errors import ErrorCode, StreamSynthError
 
+CPU = torch.device("cpu")
 SCHEMA_VERSION = 1
 MANIFEST, SEAL = "manifest.json", "COMPLETE"
-_FILE_BYTES = 2 << 30
+# Small beside a model: all but the last go to a device while others are read.
+_FILE_BYTES = 512 << 20
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -99,27 +103,36 @@ def read_manifest(folder: Path) -> ArtifactManifest:
 def check_contents(folder: Path, manifest: ArtifactManifest) -> None:
     """Read every byte. Raises DamagedArtifact."""
     for file in manifest.files:
-        try:
-            chunks = chunk_digests(folder / file.name)
-        except OSError as error:
-            raise DamagedArtifact(str(error)) from error
-        if tuple(chunks) != file.chunks:
-            wrong = [number for number, pair in enumerate(zip(chunks, file.chunks, strict=False)) if len(set(pair)) > 1]
-            at = f" from byte {wrong[0] * CHUNK_BYTES}" if wrong else ""
-            raise DamagedArtifact(f"{file.name} is not as it was written{at}")
+        _check_file(folder, file)
 
 
-def read_tensors(folder: Path, manifest: ArtifactManifest) -> dict[str, Tensor]:
-    """Views of the mapped files, checked; aliases are the same tensors. Raises DamagedArtifact."""
-    check_contents(folder, manifest)
+def read_tensors(folder: Path, manifest: ArtifactManifest, device: torch.device = CPU) -> dict[str, Tensor]:
+    """Views of the mapped files, or copies on another device, checked; aliases are the same tensors. Raises
+    DamagedArtifact."""
+    tensors: dict[str, Tensor] = {}
     try:
-        tensors = {name: each for file in manifest.files for name, each in mapped_tensors(folder / file.name).items()}
+        with ThreadPoolExecutor(1, "check") as checker:
+            checked = checker.map(partial(_check_file, folder), manifest.files)
+            for file, _ in zip(manifest.files, checked, strict=True):
+                mapped = mapped_tensors(folder / file.name)
+                tensors |= {name: each.to(device) for name, each in mapped.items()}
         tensors |= {alias: tensors[name] for alias, name in manifest.aliases.items()}
     except (OSError, KeyError, StreamSynthError) as error:
         raise DamagedArtifact(str(error)) from error
     if len(tensors) != manifest.tensors:
         raise DamagedArtifact(f"{len(tensors)} tensors, not {manifest.tensors}")
     return tensors
+
+
+def _check_file(folder: Path, file: ArtifactFile) -> None:
+    try:
+        chunks = chunk_digests(folder / file.name)
+    except OSError as error:
+        raise DamagedArtifact(str(error)) from error
+    if tuple(chunks) != file.chunks:
+        wrong = [number for number, pair in enumerate(zip(chunks, file.chunks, strict=False)) if len(set(pair)) > 1]
+        at = f" from byte {wrong[0] * CHUNK_BYTES}" if wrong else ""
+        raise DamagedArtifact(f"{file.name} is not as it was written{at}")
 
 
 def sync_folder(folder: Path) -> None:

@@ -21,9 +21,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from streamsynth.engine.quant.artifact import (
+    CPU,
     SCHEMA_VERSION,
     ArtifactManifest,
     DamagedArtifact,
@@ -119,14 +121,14 @@ class QuantCache:
         source = ((file.relative_to(origin).as_posix(), self._digests.digest(file, fresh=fresh)) for file in files)
         return Wanted(component, variant, recipe, origin.absolute(), tuple(sorted(source)))
 
-    def read(self, wanted: Wanted) -> tuple[ArtifactManifest, dict[str, Tensor]] | None:
-        """Checked views of the mapped files; None if there is no such artifact. Raises DamagedArtifact for one that
-        cannot be used; `build` replaces it."""
+    def read(self, wanted: Wanted, device: torch.device = CPU) -> tuple[ArtifactManifest, dict[str, Tensor]] | None:
+        """Checked views of the mapped files, or copies on another device; None if there is no such artifact. Raises
+        DamagedArtifact for one that cannot be used; `build` replaces it."""
         folder = self.root / wanted.folder
         if not folder.is_dir():
             return None
         manifest = self._manifest(folder, wanted)
-        return manifest, read_tensors(folder, manifest)
+        return manifest, read_tensors(folder, manifest, device)
 
     def has(self, wanted: Wanted) -> bool:
         """Whether `read` has something to look at: what the files contain is not checked."""

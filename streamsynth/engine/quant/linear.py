@@ -98,8 +98,8 @@ class Float8Linear(nn.Module):
             scale_b=weight.scale,
             bias=fused,
             out_dtype=dtype,
-            # Sums of fewer bits than float32's: far less than what the inputs' rounding costs.
-            use_fast_accum=True,
+            # Sums of fewer bits, cut and not rounded: less than a 16-bit result's rounding, 4 % of a long float32 one.
+            use_fast_accum=dtype is not torch.float32,
         )
         return out if fused is not None or self.bias is None else out + self.bias
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from streamsynth.engine.quant.artifact import ArtifactManifest, DamagedArtifact
+from streamsynth.engine.quant.artifact import CPU, ArtifactManifest, DamagedArtifact
 from streamsynth.engine.quant.cache import Finished, QuantCache, Wanted
 from streamsynth.engine.quant.convert import Quantised, empty_float8_linears, quantise_linears
 from streamsynth.engine.quant.float8 import FLOAT8
@@ -62,13 +62,14 @@ def load_quantised(
 ) -> Loaded:
     """For inference, on the CPU; a hit and a miss give the same bytes. A hit's weights are views of mapped files.
 
-    Weights are quantised on `device`; those of a miss `stay` there where all of the module will be. `agreed`: of
+    Weights are quantised on `device`. Those `stay` there where all of the module will be, and so does all of a hit,
+    which gets there while it is read. `agreed`: of
     several ranks, whether all have what this one says it has: then all take the same way; one of them `builds`.
     Blocks; raises what `source.full` raises, and INVALID_VALUE as `quantise_linears`.
     """
     if cache is None:
         return _made(source, recipe, device, stay)
-    found, fault = _found(source, recipe, cache)
+    found, fault = _found(source, recipe, cache, torch.device(device) if stay and device is not None else CPU)
     if agreed(found is not None) and found is not None:
         return found
     if not builds:
@@ -103,10 +104,10 @@ def finished(module: nn.Module, quantised: Quantised) -> Finished:
     return Finished(tensors, aliases, quantised.layers)
 
 
-def _found(source: Source, recipe: Recipe, cache: QuantCache) -> tuple[Loaded | None, str | None]:
+def _found(source: Source, recipe: Recipe, cache: QuantCache, device: torch.device) -> tuple[Loaded | None, str | None]:
     try:
         wanted = source.wanted(recipe, cache)
-        read = cache.read(wanted)
+        read = cache.read(wanted, device)
         if read is None:
             return None, None
         module = source.empty()

@@ -90,6 +90,7 @@ def load_clips(
             device=device,
             agreed=agreed,
             builds=builds,
+            stay=not placement.offload,
         )
         set_backends(pipeline, backends)
         return pipeline
@@ -130,9 +131,10 @@ def load_pipeline(
     device: str = "cpu",
     agreed: Agreed = alone,
     builds: bool = True,
+    stay: bool = False,
 ) -> Any:
     """The pipeline on the CPU, with weights from safetensors alone. With a `recipe` its denoisers are quantised, on
-    `device`, or taken from the cache of quantised weights, which a first load fills. `agreed`, `builds`: as
+    `device`, or taken from the cache of quantised weights, which a first load fills. `agreed`, `builds`, `stay`: as
     `load_quantised`."""
     import diffusers
 
@@ -157,7 +159,7 @@ def load_pipeline(
         if recipe is None
         else {
             name: load_quantised(
-                component_source(folder, name, dtype), recipe, cache, device, agreed=agreed, builds=builds
+                component_source(folder, name, dtype), recipe, cache, device, agreed=agreed, builds=builds, stay=stay
             ).module
             for name in denoisers
         }
