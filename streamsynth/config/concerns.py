@@ -101,12 +101,15 @@ class RuntimeConfig(_Checked):
 @dataclass(frozen=True, kw_only=True)
 class SchedulerConfig(_Checked):
     """What the stage admits: `max_num_seqs` requests in the worker, each at most `lead_seconds` of media ahead of its
-    reader; `max_queued` more wait, for at most `queue_timeout_s`; beyond that a request is refused as overload."""
+    reader, and no more than take `max_load` seconds of steps a second; `max_queued` more wait, for at most
+    `queue_timeout_s`; beyond that a request is refused as overload."""
 
     max_num_seqs: int = _whole(256, 1, 65536)
     max_queued: int = _whole(64, 0, 65536)
     queue_timeout_s: float = _number(10.0, 0.0, 3600.0)
     lead_seconds: float = _number(10.0, 0.02, 600.0)
+    # On a CPU the worker also reads and sends in the same second, and shares its machine.
+    max_load: float = _number(0.7, 0.05, 1.0)
 
 
 CONCERNS: Mapping[str, type[RuntimeConfig] | type[SchedulerConfig]] = {

@@ -12,9 +12,6 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 BEHIND_TOLERANCE_S = 0.1
 """A worker whose most starved listener is late by more than this takes nobody new: more load would starve them all."""
 
-MOST_WORK = 0.7
-"""Seconds of steps a second that a worker can be asked for: it also reads and sends, and shares its machine."""
-
 RETRY_AFTER_MS = 1000
 
 
@@ -57,12 +54,13 @@ class Ticket:
 
 
 class Slots:
-    """First come, first served."""
+    """First come, first served. `max_load`: seconds of steps a second that the worker can be asked for."""
 
-    def __init__(self, *, running: int, queued: int, timeout_s: float) -> None:
+    def __init__(self, *, running: int, queued: int, timeout_s: float, max_load: float) -> None:
         self.timeout_s = timeout_s
         self._limit = running
         self._queue_limit = queued
+        self._max_load = max_load
         self._inside: set[Ticket] = set()
         self._line: deque[Ticket] = deque()
         self._load = Load()
@@ -106,7 +104,7 @@ class Slots:
         # What listeners hold hides for seconds that there are too many: those who will want more are counted instead.
         unheard_of = max(0, len(self._inside) - self._load.live)
         cost = self._load.cost
-        return cost.shared + (self._load.demand + unheard_of + 1) * cost.each <= MOST_WORK
+        return cost.shared + (self._load.demand + unheard_of + 1) * cost.each <= self._max_load
 
     def _admit(self) -> None:
         while self._line and self._has_room():

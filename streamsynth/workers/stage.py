@@ -49,7 +49,10 @@ class WorkerStage:
         self.name = name
         self.deployment = deployment
         self.slots = Slots(
-            running=deployment.max_num_seqs, queued=deployment.max_queued, timeout_s=deployment.queue_timeout_s
+            running=deployment.max_num_seqs,
+            queued=deployment.max_queued,
+            timeout_s=deployment.queue_timeout_s,
+            max_load=deployment.max_load,
         )
         spec = WorkerSpec(
             stage=name,

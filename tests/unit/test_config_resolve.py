@@ -123,6 +123,7 @@ def test_an_unknown_stage_is_refused_with_those_that_exist() -> None:
         ("max_num_seqs", [1, 65536], [0, 65537, 2.5, False]),
         ("max_queued", [0, 65536], [-1, 65537, None]),
         ("queue_timeout_s", [0, 3600], [-0.1, 3601, "1"]),
+        ("max_load", [0.05, 0.85, 1], [0, 0.04, 1.01, float("nan"), True, "1"]),
         ("lead_seconds", [0.02, 1, 600], [0, 0.01, 601, float("nan"), float("inf"), True, "1"]),
         ("start_timeout_s", [0.1, 3600], [0, 3601, None]),
         ("heartbeat_timeout_s", [0.1, 3600], [0, -1, [1]]),

@@ -9,8 +9,8 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.workers.slots import Load, Slots
 
 
-def slots(running: int = 1, queued: int = 1, timeout_s: float = 10.0) -> Slots:
-    return Slots(running=running, queued=queued, timeout_s=timeout_s)
+def slots(running: int = 1, queued: int = 1, timeout_s: float = 10.0, max_load: float = 0.7) -> Slots:
+    return Slots(running=running, queued=queued, timeout_s=timeout_s, max_load=max_load)
 
 
 async def test_slots_are_given_in_order_of_arrival() -> None:
@@ -95,6 +95,14 @@ async def test_nobody_enters_beyond_what_the_worker_can_make_in_real_time() -> N
     assert [ticket.admitted for ticket in tickets] == [True] * 5 + [False]
     tickets[0].release()
     assert tickets[5].admitted
+
+
+async def test_how_much_a_worker_takes_on_is_the_stages_own() -> None:
+    """A device that does nothing else: two videos that take 0.74 of it together are both let in."""
+    for max_load, most in ((0.7, 1), (0.85, 2), (1.0, 2)):
+        line = slots(running=9, queued=9, max_load=max_load)
+        line.set_load(Load(cost=Cost(shared=0.0, each=0.37)))
+        assert [line.reserve().admitted for _ in range(3)].count(True) == most
 
 
 async def test_what_all_share_is_counted_once() -> None:
