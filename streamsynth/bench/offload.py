@@ -72,7 +72,8 @@ def bench_offload(load: OffloadLoad) -> list[Report]:
         f"{sum(each.numel() for each in model.parameters()) / 1e9:.2f} billion parameters, {streamed / 1e9:.2f} GB in "
         f"{len(blocks)} blocks; a plain copy of one block to the device: {link / 1e9:.1f} GB/s"
     ]
-    with torch.inference_mode():
+    # Not in inference mode: the others put tensors in the place of parameters, which are none of inference then.
+    with torch.no_grad():
         # What grows with the model's depth is looked at first: accelerate leaves the model of no use.
         memory = list(_memory_rows(model, load, device))
         rows = list(_rows(model, load, device, streamed=streamed, link=link))
