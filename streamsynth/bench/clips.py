@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -58,14 +59,18 @@ class ClipsLoad:
 
 
 class MarkedOutputs(OutputThread):
-    """Where `waiting`, the step loop stands still until pictures are on the host."""
+    """Says where a request ends to whoever measures. Where `waiting`, the step loop stands still until pictures are on
+    the host."""
 
-    def __init__(self, device: torch.device, gaps: Gaps, *, waiting: bool) -> None:
+    gaps: Gaps | None = None
+
+    def __init__(self, device: torch.device, *, waiting: bool) -> None:
         super().__init__(device)
-        self._gaps, self._waiting = gaps, waiting
+        self._waiting = waiting
 
     def begin(self, pictures: Tensor) -> HostCopy:
-        self._gaps.end()
+        if self.gaps is not None:
+            self.gaps.end()
         copy = super().begin(pictures)
         if self._waiting:
             copy.wait()
@@ -91,14 +96,27 @@ def bench_clips(load: ClipsLoad) -> Report:
     place(pipeline, Placement(), device)
     sides: dict[str, Side] = {DIFFUSERS: lambda requests, gaps: list(_called(pipeline, requests, gaps))}
     notes = []
-    for count in sorted(set(load.together)):
-        model = MarkedModel(pipeline, Bounds(sizes=(load.size,), max_frames=load.frames), device=device, capacity=count)
-        if count > 1 and not prove_together(model):
-            notes.append(f"{count} requests at once do not share passes of this model")
-        sides[f"streamsynth, {count} at once"] = _side(model, load)
-        if count == 1:
-            sides["streamsynth, waiting for copies"] = _side(model, load, waiting=True)
-    requests = [
+    # Engines live as long as they would in a server, from round to round.
+    with ExitStack() as opened:
+        for count in sorted(set(load.together)):
+            ways = {f"streamsynth, {count} at once": False}
+            if count == 1:
+                ways["streamsynth, waiting for copies"] = True
+            for name, waiting in ways.items():
+                bounds = Bounds(sizes=(load.size,), max_frames=load.frames)
+                model = MarkedModel(pipeline, bounds, device=device, capacity=count)
+                if count > 1 and not prove_together(model):
+                    notes.append(f"{count} requests at once do not share passes of this model")
+                sides[name] = _side(model, load, opened, waiting=waiting)
+        rows = _rows(sides, _requests(load), load.rounds, lambda: Gaps(pipeline, device))
+    settings = {"size": str(load.size)} | {
+        name: getattr(load, name) for name in ("frames", "steps", "clips", "rounds", "device", "dtype", "threads")
+    }
+    return Report("clips", rows, notes=notes, settings=settings)
+
+
+def _requests(load: ClipsLoad) -> list[VideoRequest]:
+    return [
         VideoRequest(
             prompt=f"the sea, {seed}",
             width=load.size.width,
@@ -109,11 +127,6 @@ def bench_clips(load: ClipsLoad) -> Report:
         )
         for seed in range(load.clips)
     ]
-    settings = {"size": str(load.size)} | {
-        name: getattr(load, name) for name in ("frames", "steps", "clips", "rounds", "device", "dtype", "threads")
-    }
-    rows = _rows(sides, requests, load.rounds, lambda: Gaps(pipeline, device))
-    return Report("clips", rows, notes=notes, settings=settings)
 
 
 def _rows(
@@ -158,15 +171,14 @@ def _called(pipeline: Any, requests: Sequence[VideoRequest], gaps: Gaps) -> Iter
         yield made.cpu().numpy()
 
 
-def _side(model: MarkedModel, load: ClipsLoad, *, waiting: bool = False) -> Side:
+def _side(model: MarkedModel, load: ClipsLoad, opened: ExitStack, *, waiting: bool) -> Side:
+    outputs = MarkedOutputs(model.device, waiting=waiting)
+    engine = ClipEngine(model, Envelope(load.size, load.frames), outputs=outputs)
+    opened.callback(engine.close)
+
     def make(requests: Sequence[VideoRequest], gaps: Gaps) -> list[Pictures]:
-        model.gaps = gaps
-        outputs = MarkedOutputs(model.device, gaps, waiting=waiting)
-        engine = ClipEngine(model, Envelope(load.size, load.frames), outputs=outputs)
-        try:
-            return _made(engine, requests)
-        finally:
-            engine.close()
+        model.gaps = outputs.gaps = gaps
+        return _made(engine, requests)
 
     return make
 
