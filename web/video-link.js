@@ -14,6 +14,7 @@ export class VideoLink {
   #metadata = null;
   #timescale = 1;
   #timers = [];
+  #started = false;
   #done = null;
   #failed = false;
   #ended = false;
@@ -24,6 +25,7 @@ export class VideoLink {
     const socket = (this.#socket = new WebSocket(url, protocols));
     socket.binaryType = "arraybuffer";
     socket.addEventListener("open", () => {
+      if (this.#ended) return;
       this.#send({ type: "session.start", receipts: true, ...start });
       this.#timers = [
         setInterval(() => this.#send({ type: "session.ping" }), PING_MS),
@@ -38,8 +40,10 @@ export class VideoLink {
     this.#send({ type: "session.interaction", interaction });
   }
 
+  /** What is made still comes; of a video that has not begun nothing is, and the end is now. */
   stop() {
-    this.#send({ type: "session.stop" });
+    if (this.#started) this.#send({ type: "session.stop" });
+    else this.abandon();
   }
 
   /** Without waiting for anything that is still made. */
@@ -65,6 +69,7 @@ export class VideoLink {
     const message = JSON.parse(data);
     switch (message.type) {
       case "video.start":
+        this.#started = true;
         return this.#on.start(message);
       case "video.chunk_metadata":
         this.#metadata = message;

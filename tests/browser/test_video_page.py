@@ -147,6 +147,33 @@ def test_a_start_that_is_refused_leaves_the_last_video_and_its_download(open_pag
         assert next(container.decode(video=0)).width == 320
 
 
+@pytest.mark.parametrize("heard", [False, True], ids=["before the server hears of it", "before the first picture"])
+def test_a_video_that_is_stopped_while_it_starts_does_not_begin(
+    open_page: OpenPage, paint_server: str, heard: bool
+) -> None:
+    page = open_page(f"{paint_server}/video.html")
+    sent: list[str] = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda data: sent.append(str(data))))
+    prompt = page.get_by_role("textbox", name="Prompt")
+    prompt.fill("{stall 0}" if heard else "a red field")
+    if heard:
+        with page.expect_websocket() as opening:
+            page.get_by_role("button", name="Start").click()
+        if not sent:
+            opening.value.wait_for_event("framesent")
+        page.get_by_role("button", name="Stop").click()
+    else:
+        page.evaluate("() => ['send', 'stop'].forEach((id) => document.getElementById(id).click())")
+    expect(page.locator("#link-text")).to_have_text("Ready")
+    prompt.fill("a green field")
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_function("() => streamsynth.screen.position > 0.5")
+    expect_colour(page, "green")
+    assert [prompt for prompt in ("stall", "red", "green") if any(prompt in each for each in sent)] == (
+        ["stall", "green"] if heard else ["green"]
+    )
+
+
 def test_a_server_that_makes_only_video_says_so_on_the_speech_page(open_page: OpenPage, paint_server: str) -> None:
     page = open_page(paint_server)
     expect(page.get_by_role("alert").first).to_contain_text("it makes video")

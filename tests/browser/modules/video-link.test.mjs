@@ -37,14 +37,18 @@ class FakeSocket extends EventTarget {
 
 globalThis.WebSocket = FakeSocket;
 
-function open(key = null) {
+function connecting(key = null) {
   const said = [];
   const names = ["start", "payload", "queued", "applied", "superseded", "refused", "error", "end"];
   const on = Object.fromEntries(names.map((name) => [name, (...values) => said.push([name, ...values])]));
   const link = new VideoLink({ url: "ws://x", key, start: { prompt: "red" }, on, position: () => null });
-  const socket = FakeSocket.last;
-  socket.dispatchEvent(new Event("open"));
-  return { link, socket, said };
+  return { link, socket: FakeSocket.last, said };
+}
+
+function open(key = null) {
+  const opened = connecting(key);
+  opened.socket.dispatchEvent(new Event("open"));
+  return opened;
 }
 
 const metadata = { type: "video.chunk_metadata", kind: "media", timescale: 16_000, pts: 9000 };
@@ -54,6 +58,27 @@ test("it starts with receipts, and offers a key without showing it in the addres
   assert.deepEqual(socket.sent, [{ type: "session.start", receipts: true, prompt: "red" }]);
   assert.deepEqual(socket.protocols, ["streamsynth", "bearer.secret"]);
   assert.equal(socket.url, "ws://x");
+  link.abandon();
+});
+
+test("stopped while it starts it is over at once, whether the server has heard of it or not", () => {
+  const heard = open();
+  heard.link.stop();
+  heard.socket.receive({ type: "video.start" });
+  assert.deepEqual(heard.said, [["end", null]]);
+  assert.equal(heard.socket.readyState, 3);
+  const unheard = connecting();
+  unheard.link.stop();
+  unheard.socket.dispatchEvent(new Event("open"));
+  assert.deepEqual([unheard.said, unheard.socket.sent], [[["end", null]], []]);
+});
+
+test("stopped while it runs it ends when the server says so", () => {
+  const { link, socket, said } = open();
+  socket.receive({ type: "video.start" });
+  link.stop();
+  assert.equal(socket.sent.at(-1).type, "session.stop");
+  assert.deepEqual(said.map(([name]) => name), ["start"]);
   link.abandon();
 });
 
