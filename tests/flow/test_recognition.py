@@ -10,6 +10,7 @@ import hibari
 import numpy as np
 import numpy.typing as npt
 import pytest
+from loudness import level_db
 
 from streamsynth.config.plan import plan
 from streamsynth.flows import SpeechFlow
@@ -86,14 +87,33 @@ def test_a_hundred_held_sentences_are_understood_as_well_as_from_the_package_its
     assert abs(mine.rate - direct.rate) <= 0.01, f"{shown}: {mine.mistakes}"
 
 
+@pytest.fixture(scope="module")
+def spoken_by_tiny() -> list[tuple[str, npt.NDArray[np.float32]]]:
+    return asyncio.run(tiny_speech())
+
+
 @pytest.mark.slow
-def test_a_hundred_held_sentences_are_understood_from_tiny_speech() -> None:
+def test_a_hundred_held_sentences_are_understood_from_tiny_speech(
+    spoken_by_tiny: list[tuple[str, npt.NDArray[np.float32]]],
+) -> None:
     """WER at most 5%, and within two points of hibari in the same run (0.8% and 0% measured)."""
     listener = Listener()
-    mine, teacher = errors(listener, iter(asyncio.run(tiny_speech()))), errors(listener, ours())
+    mine, teacher = errors(listener, iter(spoken_by_tiny)), errors(listener, ours())
     shown = f"tiny-speech {mine.rate:.2%} ({mine.errors}/{mine.words}), hibari {teacher.rate:.2%} ({teacher.errors})"
     assert mine.rate <= 0.05, f"{shown}: {mine.mistakes}"
     assert mine.rate - teacher.rate <= 0.02, f"{shown}: {mine.mistakes}"
+
+
+@pytest.mark.slow
+def test_both_voices_speak_a_hundred_held_sentences_at_the_same_level(
+    spoken_by_tiny: list[tuple[str, npt.NDArray[np.float32]]],
+) -> None:
+    """Mean and deviation over the sentences, in dB of full scale, and the largest sample."""
+    for speech, mean, deviation, largest in ((spoken_by_tiny, -25.3, 0.58, 0.46), (list(ours()), -25.2, 0.54, 0.70)):
+        levels = [level_db(samples) for _, samples in speech]
+        assert np.mean(levels) == pytest.approx(mean, abs=0.15)
+        assert np.std(levels) == pytest.approx(deviation, abs=0.05)
+        assert max(float(np.abs(samples).max()) for _, samples in speech) == pytest.approx(largest, abs=0.05)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import pytest_asyncio
+from loudness import level_db
 
 from streamsynth.config.plan import plan
 from streamsynth.errors import ErrorCode, StreamSynthError
@@ -102,12 +103,6 @@ async def test_what_is_made_in_pieces_has_pauses_without_clicks_at_a_steady_leve
     levels = [level_db(part) for part in np.split(samples, loud[gaps + 1])]
     assert max(levels) - min(levels) < 4
     assert level_db(samples) == pytest.approx(-25.2, abs=1.5), "hibari's, within what short texts differ by"
-
-
-def level_db(samples: npt.NDArray[np.float32]) -> float:
-    """Of what is spoken, in dB of full scale."""
-    power = (samples[: len(samples) // 480 * 480].reshape(-1, 480) ** 2).mean(1)
-    return float(10 * np.log10(power[power > 1e-5].mean()))
 
 
 async def test_a_limit_on_tokens_holds_with_the_pauses_and_is_said(runtime: Runtime) -> None:
