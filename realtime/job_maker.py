@@ -23,6 +23,8 @@ from streamsynth.realtime.video_job import Headway
 from streamsynth.runtime import Runtime
 
 _LEAST_RETRY_S = 0.25
+_CHECK_S = 5.0
+"""How long a job that is to be created waits for its model's word."""
 _NO_PLACE = (ErrorCode.OVERLOADED, ErrorCode.WORKER_DIED)
 
 
@@ -71,6 +73,17 @@ class JobMaker:
         self._metrics = metrics
         self._limits = limits
         self._turns = {model: asyncio.Semaphore(count) for model, count in places.items()}
+
+    async def check(self, settings: ClipSettings) -> None:
+        """Raises what the model refuses this with. One that is not there now, or in a long step, says it to the job."""
+        try:
+            async with asyncio.timeout(_CHECK_S):
+                await self._runtime.check_video(settings.model, settings.request)
+        except TimeoutError:
+            return
+        except StreamSynthError as error:
+            if error.blames_request:
+                raise
 
     async def make(
         self, making: Making, paths: JobPaths, *, on_begun: Callable[[], None], on_written: Callable[[], None]

@@ -114,8 +114,9 @@ class VideoJobs:
         return sum(job.record.nbytes for job in self._jobs.values()) + self._growing_bytes()
 
     async def create(self, caller: Caller, settings: ClipSettings) -> dict[str, Any]:
-        """A job in the queue, and on disk. Raises `overloaded` or `shutting_down`."""
+        """A job in the queue, and on disk. Raises `overloaded`, `shutting_down`, or what the model refuses it with."""
         with self._draining.work():
+            await self._maker.check(settings)
             record = new_record(f"video_{secrets.token_hex(12)}", caller.owner, settings, time.time())
             self._make_room(record)
             job = Job(record)

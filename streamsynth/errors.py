@@ -139,6 +139,11 @@ class StreamSynthError(Exception):
     def rendering(self) -> Rendering:
         return TABLE[self.code]
 
+    @property
+    def blames_request(self) -> bool:
+        """Whether it says that what was asked for cannot be: in vain to ask again, but not for another thing."""
+        return self.rendering.http_status == 400
+
     def to_wire(self) -> dict[str, Any]:
         """The fields that are set, as a plain map (worker frames, socket errors)."""
         fields = {"param": self.param, "retry_after_ms": self.retry_after_ms}

@@ -100,12 +100,17 @@ class Runtime:
     def open_video(self, model: str, request: VideoRequest, on_notice: Callable[[Notice], None]) -> VideoFlow:
         """Begin a video. Raises as `open_speech`. `on_notice` hears on the loop what becomes of its interactions."""
         pipeline = self._model(model)
-        if request.picture is not None and len(request.picture) > MAX_PICTURE_BYTES:
-            message = f"the picture has {len(request.picture)} bytes; the limit is {MAX_PICTURE_BYTES}"
-            raise StreamSynthError(ErrorCode.MESSAGE_TOO_LARGE, message, param="picture")
+        _refuse_large_picture(request)
         flow = VideoFlow(next(self._numbers), pipeline, self._stages_of(pipeline), _seeded(request), on_notice)
         self._keep(flow)
         return flow
+
+    async def check_video(self, model: str, request: VideoRequest) -> None:
+        """Raises what the video's flow would fail with at once, for what the request asks: the model's workers say
+        it, each between two of its steps, whether there is room or not. Raises WORKER_DIED if one cannot be asked."""
+        _refuse_large_picture(request)
+        for stage in self._stages_of(self._model(model)).values():
+            await stage.supervisor.connection.check(next(self._numbers), request.to_wire())
 
     def _model(self, name: str) -> Pipeline:
         if name not in self.models:
@@ -125,6 +130,12 @@ class Runtime:
             live_flows=len(self._flows),
             stages={name: stage.statistics() for name, stage in self._stages.items()},
         )
+
+
+def _refuse_large_picture(request: VideoRequest) -> None:
+    if request.picture is not None and len(request.picture) > MAX_PICTURE_BYTES:
+        message = f"the picture has {len(request.picture)} bytes; the limit is {MAX_PICTURE_BYTES}"
+        raise StreamSynthError(ErrorCode.MESSAGE_TOO_LARGE, message, param="picture")
 
 
 R = TypeVar("R", SpeechRequest, VideoRequest)

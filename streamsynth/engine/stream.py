@@ -138,7 +138,8 @@ class Engine(Protocol):
 
     def open(self, request: Mapping[str, Any]) -> Stream:
         """Start a stream for `SpeechRequest.to_wire()`, or `VideoRequest.to_wire()` where the pipeline makes video;
-        raises StreamSynthError if the model cannot serve it."""
+        raises StreamSynthError if the model cannot serve it. Some requests are only asked about: their stream is closed
+        without a step."""
 
     def counters(self) -> dict[str, int]:
         """Counters of the engine's own, sent with each heartbeat."""

@@ -130,6 +130,7 @@ class WorkerConnection(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
         self._live: dict[wire.Address, WorkerRequest] = {}
         self._leaving: dict[wire.Address, WorkerRequest] = {}
+        self._checks: dict[wire.Address, asyncio.Future[None]] = {}
         self._numbers = itertools.count()
         self._transport: asyncio.Transport | None = None
 
@@ -153,6 +154,16 @@ class WorkerConnection(asyncio.BufferedProtocol):
         self.send(wire.Open(address, request, output.granted))
         output.on_credit(opened.grant)
         return opened
+
+    async def check(self, session: int, request: dict[str, Any]) -> None:
+        """Raises what the worker would refuse this request with. It answers between two of its steps."""
+        address = wire.Address(session, 0, next(self._numbers))
+        answer = self._checks[address] = asyncio.get_running_loop().create_future()
+        try:
+            self.send(wire.Check(address, request))
+            await answer
+        finally:
+            del self._checks[address]
 
     def abandon(self, request: WorkerRequest) -> None:
         if self._live.pop(request.address, None) is not None:
@@ -199,10 +210,12 @@ class WorkerConnection(asyncio.BufferedProtocol):
         self._transport = None
         if not self.ready.done():
             self.ready.set_exception(StreamSynthError(ErrorCode.START_FAILED, "the worker ended while it was starting"))
-        for request in [*self._live.values(), *self._leaving.values()]:
-            if not request.ended.done():
+        ends = [request.ended for request in (*self._live.values(), *self._leaving.values())]
+        waiting: list[asyncio.Future[Any]] = [*ends, *self._checks.values()]
+        for end in waiting:
+            if not end.done():
                 message = "the worker that made this died; it is being restarted"
-                request.ended.set_exception(StreamSynthError(ErrorCode.WORKER_DIED, message, retry_after_ms=1000))
+                end.set_exception(StreamSynthError(ErrorCode.WORKER_DIED, message, retry_after_ms=1000))
         self._live.clear()
         self._leaving.clear()
         self._on_lost()
@@ -238,6 +251,13 @@ class WorkerConnection(asyncio.BufferedProtocol):
             request.on_notice(notice)
 
     def _ended(self, message: wire.Ended) -> None:
+        check = self._checks.get(message.address)
+        if check is not None and not check.done():
+            if message.error is not None:
+                check.set_exception(StreamSynthError.from_wire(message.error))
+            else:
+                check.set_result(None)
+            return
         request = self._live.pop(message.address, None) or self._leaving.pop(message.address, None)
         if request is None:
             self.stale_replies += 1

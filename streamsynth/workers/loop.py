@@ -87,6 +87,8 @@ class StepLoop:
             match command:
                 case wire.Open():
                     self._open(command)
+                case wire.Check():
+                    self._check(command)
                 case wire.Stop():
                     self._stopping = True
                 case wire.Text() | wire.Feed() | wire.Interact() | wire.Finish() | wire.Grant() | wire.Cancel():
@@ -104,6 +106,14 @@ class StepLoop:
             self._sender.put(wire.Ended(command.address, "failed", as_error(error).to_wire(), 0))
             return
         self._scheduler.add(Entry(command.address, stream, command.granted))
+
+    def _check(self, command: wire.Check) -> None:
+        error: StreamSynthError | None = None
+        try:
+            self._engine.open(command.request).close()
+        except Exception as refusal:  # noqa: BLE001 - is the answer
+            error = as_error(refusal)
+        self._sender.put(wire.Ended(command.address, "checked", error.to_wire() if error else None, 0))
 
     def _apply(self, entry: Entry[wire.Address], command: _ForRequest) -> None:
         try:

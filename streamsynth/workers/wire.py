@@ -64,6 +64,13 @@ class Open(msgspec.Struct, frozen=True, array_like=True, tag="open"):
     granted: int
 
 
+class Check(msgspec.Struct, frozen=True, array_like=True, tag="check"):
+    """Would this request be taken? Answered by Ended, with the error that `Open` would have ended it with, if any."""
+
+    address: Address
+    request: dict[str, Any]
+
+
 class Text(msgspec.Struct, frozen=True, array_like=True, tag="text"):
     address: Address
     text: str
@@ -178,7 +185,7 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
     counters: dict[str, int]
 
 
-ToWorker: TypeAlias = Start | Open | Text | Feed | Interact | Finish | Grant | Cancel | Release | Stop
+ToWorker: TypeAlias = Start | Open | Check | Text | Feed | Interact | Finish | Grant | Cancel | Release | Stop
 ToServer: TypeAlias = Ready | StartFailed | Output | Noticed | Ended | Beat
 
 _encoder = msgspec.msgpack.Encoder()

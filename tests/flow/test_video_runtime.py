@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -16,14 +18,21 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.graph.edge import EndOfEdge
 from streamsynth.graph.flow import Status
 from streamsynth.interactions.messages import Applied, Interaction, Notice
+from streamsynth.observe.metrics import Metrics
+from streamsynth.realtime import job_maker
+from streamsynth.realtime.admission import Admission
+from streamsynth.realtime.clip_fields import ClipSettings
+from streamsynth.realtime.job_maker import JobMaker
+from streamsynth.realtime.limits import Limits
 from streamsynth.runtime import Runtime
 from streamsynth.speech import SpeechRequest
-from streamsynth.testing.faults import fault_at
+from streamsynth.testing.faults import fault_at, kill_worker
 from streamsynth.testing.paint import read_picture
-from streamsynth.testing.paint_pipeline import CHUNK_FRAMES, FIRST_CHUNK_FRAMES
+from streamsynth.testing.paint_pipeline import CHUNK_FRAMES, FIRST_CHUNK_FRAMES, FPS
 from streamsynth.video import VideoChunk, VideoRequest
 
 REQUEST = VideoRequest(prompt="red", width=128, height=128, seed=1)
+REFUSED = VideoRequest(prompt="{refuse 0}", width=128, height=128, seed=1)
 
 
 @pytest_asyncio.fixture
@@ -137,3 +146,47 @@ async def test_a_request_that_the_engine_refuses_fails_by_its_own_words(runtime:
     with pytest.raises(StreamSynthError) as refused:
         await flow.receive()
     assert refused.value.param == "prompt"
+
+
+async def test_a_request_can_be_asked_about_while_the_worker_makes_others_and_takes_no_place() -> None:
+    runtime = Runtime(plan(["paint"], sets=["brush.max_num_seqs=1", "brush.max_queued=0"]))
+    await runtime.start()
+    try:
+        flow = runtime.open_video("paint", REQUEST, lambda _: None)
+        await flow.receive()
+        await runtime.check_video("paint", REQUEST)
+        with pytest.raises(StreamSynthError) as refused:
+            await runtime.check_video("paint", REFUSED)
+        assert (refused.value.code, refused.value.param) == (ErrorCode.INVALID_VALUE, "prompt")
+        assert (await flow.receive()).first_frame == FIRST_CHUNK_FRAMES
+    finally:
+        await runtime.stop()
+
+
+async def test_nobody_waits_for_the_answer_of_a_worker_that_died(runtime: Runtime) -> None:
+    pid = runtime.statistics().stages["paint.brush"].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    asked = asyncio.create_task(runtime.check_video("paint", REFUSED))
+    await asyncio.sleep(0)
+    kill_worker(pid)
+    with pytest.raises(StreamSynthError) as died:
+        await asked
+    assert died.value.code is ErrorCode.WORKER_DIED
+
+
+async def test_a_job_is_taken_where_its_model_cannot_say_yet_whether_it_refuses_it(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ClipSettings(model="paint", request=REFUSED, fps=FPS)
+    limits = Limits()
+
+    def maker_of(runtime: Runtime) -> JobMaker:
+        return JobMaker(runtime, Admission(limits), Metrics().jobs, limits, {"paint": 1})
+
+    with pytest.raises(StreamSynthError):
+        await maker_of(runtime).check(settings)
+    await maker_of(Runtime(plan(["paint"]))).check(settings)  # No worker: it was not started.
+    monkeypatch.setattr(job_maker, "_CHECK_S", 0.0)
+    await maker_of(runtime).check(settings)
+    await until(lambda: runtime.statistics().stages["paint.brush"].stale_replies == 1)

@@ -11,7 +11,7 @@ import aiohttp
 import av
 import pytest
 from over_http import metrics, quiet, until_metrics
-from over_videos import VIDEOS, content, create, finished, frames, pictures, refusal, show, until
+from over_videos import SMALL, VIDEOS, content, create, finished, frames, pictures, refusal, show, until
 
 from streamsynth.testing.faults import kill_worker
 from streamsynth.testing.paint import COLOURS
@@ -76,8 +76,28 @@ async def test_a_job_whose_model_fails_says_so_for_ever(server: ServerProcess) -
         assert (job["error"]["code"], job["error"]["message"]) == ("engine_failed", "told to fail at chunk 2")
         assert await refusal(http, "GET", f"{VIDEOS}/{job['id']}/content") == (404, "not_found", "video_id")
         assert (await metrics(http))['streamsynth_video_jobs_total{model="paint",status="failed"}'] == 1
-        refused = await until(http, (await create(http, "{refuse 0}"))["id"], finished)
-        assert (refused["error"]["code"], refused["error"]["param"]) == ("invalid_value", "prompt")
+
+
+async def test_what_the_model_refuses_is_refused_before_there_is_a_job(serve_process: Any) -> None:
+    """Also while the model's only place is taken, and jobs wait for it."""
+    server = serve_process("--model", "paint", "--set", "brush.max_num_seqs=1")
+    async with aiohttp.ClientSession(server.url) as http:
+        jobs = [await create(http, "{stall 1}"), await create(http)]
+        await until(http, jobs[0]["id"], lambda job: job["status"] == "in_progress")
+        asked = {"prompt": "{refuse 0}", **SMALL}
+        assert await refusal(http, "POST", VIDEOS, json=asked) == (400, "invalid_value", "prompt")
+        async with http.get(VIDEOS) as answer:
+            assert [job["id"] for job in (await answer.json())["data"]] == [job["id"] for job in reversed(jobs)]
+        for job in jobs:
+            await http.delete(f"{VIDEOS}/{job['id']}")
+        await until_metrics(http, quiet)
+
+
+async def test_a_prompt_that_a_world_cannot_read_is_refused_by_name(serve_process: Any) -> None:
+    async with aiohttp.ClientSession(serve_process("--model", "tiny-world").url) as http:
+        for prompt in ("an elephant", "one red ball bouncing over a green meadow by day, clear sky, " * 60):
+            asked = {"prompt": prompt, **SMALL}
+            assert (await refusal(http, "POST", VIDEOS, json=asked))[::2] == (400, "prompt")
 
 
 async def test_jobs_wait_in_their_order_and_too_many_are_refused(serve_process: Any) -> None:

@@ -16,6 +16,7 @@ ADDRESS = wire.Address(7, 1, 9)
 TO_WORKER: list[wire.ToWorker] = [
     wire.Start("hibari.voice", "a.b:C", {"x": 1, "y": None}, 1 << 20, 0.5, 15.0, 30.0),
     wire.Open(ADDRESS, {"voice": "heart"}, 240_000),
+    wire.Check(ADDRESS, {"prompt": "snow"}),
     wire.Text(ADDRESS, "Zoë 🙂"),
     wire.Interact(ADDRESS, Interaction("e1", {"prompt": "snow"}, 0, Mode.APPEND, Kv.RESET)),
     wire.Finish(ADDRESS),
