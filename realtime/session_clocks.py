@@ -22,7 +22,7 @@ class SessionClocks:
     def __init__(self, limits: Limits, first_message: str, now_s: float) -> None:
         self._limits = limits
         self._first_message = first_message
-        self._first_message_s = now_s + limits.first_message_s
+        self.await_first_message(now_s)
         self._expires_s = now_s + limits.session_s
         self._quiet_since_s = now_s
         self._leave_s: float | None = None
@@ -30,6 +30,10 @@ class SessionClocks:
     @property
     def draining(self) -> bool:
         return self._leave_s is not None
+
+    def await_first_message(self, now_s: float) -> None:
+        """It has not come yet, or what it asked for could not be: its time begins now."""
+        self._first_message_s = now_s + self._limits.first_message_s
 
     def heard(self, now_s: float) -> None:
         """A message came, or the last of what was to be sent has left."""

@@ -187,9 +187,14 @@ class VideoMaker(Maker[VideoFlow]):
     def _ended(self, outcome: asyncio.Future[Outcome]) -> None:
         """A failure is told at once, not when its turn comes behind the chunks that wait for their time."""
         error = outcome.result().error
-        if error is not None:
+        # Before the first chunk nothing waits for its time: the task that receives it ends with the error.
+        if error is not None and self._received:
             self._failed(error)
 
     def _failed(self, error: StreamSynthError) -> None:
-        self._studio.session.failed(error)
+        session = self._studio.session
+        if error.blames_request and not self._received:
+            session.start_refused(error, monotonic())
+        else:
+            session.failed(error)
         self._studio.settle()

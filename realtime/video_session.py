@@ -245,6 +245,17 @@ class VideoSession(SocketSession[Effect]):
         self._stage = Stage.DONE
         self._queue.put_last(wire.SessionDone(request_id=self._id, chunks=chunks, frames=frames, stopped=stopped))
 
+    def start_refused(self, error: StreamSynthError, now_s: float) -> None:
+        """The model does not make what was asked for, and has made nothing: as if a field had been refused."""
+        if self.ended or self._stage is not Stage.STARTING:
+            self.failed(error)  # One that was stopped meanwhile is not asked for again.
+            return
+        self.refuse(error)
+        self._finish_meter("failed")
+        self._settings = self._meter = self._request_id = None
+        self._stage = Stage.WAITING
+        self._clocks.await_first_message(now_s)
+
     def failed(self, error: StreamSynthError) -> None:
         """The video ends here; what was made and not sent is not sent."""
         if not self.ended:

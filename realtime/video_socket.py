@@ -32,7 +32,7 @@ async def video_socket(request: web.Request) -> web.StreamResponse:
 
 
 class VideoConnection(SocketConnection):
-    """One connection, which is one video."""
+    """One connection, which is one video. Its maker is the last that was begun: those before were refused."""
 
     def __init__(self, request: web.Request, websocket: QuietWebSocket, transport: WebSocketTransport) -> None:
         app = request.app

@@ -305,6 +305,31 @@ def test_a_start_that_cannot_be_is_refused_by_name_and_can_be_repeated(
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("on_slow", ["wait", "drop_oldest"])
+def test_a_prompt_that_the_model_refuses_is_named_and_another_start_may_follow(on_slow: str, paint_server: str) -> None:
+    async def run() -> None:
+        async with watching(paint_server, prompt="{refuse 0}", on_slow=on_slow) as client:
+            for _ in range(2):
+                error = await client.until_type("error")
+                assert (error["code"], error["param"], error["fatal"]) == ("invalid_value", "prompt", False)
+                await client.send("session.start", prompt="{refuse 0}", on_slow=on_slow, **SMALL)
+            await client.until_type("error")
+            await client.send("session.start", prompt="red", num_frames=9, on_slow=on_slow, **SMALL)
+            assert (await client.closed())[0] == 1000
+            assert len(client.of("error")) == 3
+            assert [picture.frame for picture in client.pictures()] == list(range(9))
+
+    asyncio.run(run())
+
+
+async def test_a_start_that_fails_otherwise_ends_the_session() -> None:
+    async with serving(model="paint") as server, watching(server.url, prompt="{fail 0}") as client:
+        error = await client.until_type("error")
+        assert (error["code"], error["fatal"]) == ("engine_failed", True)
+        assert (await client.closed())[0] == 1011
+        await server.empty()
+
+
 async def test_binary_and_oversized_messages_end_the_session() -> None:
     async with serving(model="paint") as server:
         async with watching(server.url) as client:

@@ -26,6 +26,7 @@ from streamsynth.realtime.video_session import VideoSession
 from streamsynth.testing.paint_pipeline import PAINT
 
 CHUNK = ChunkReport(0)
+NO_PROMPT = StreamSynthError(ErrorCode.INVALID_VALUE, "no", param="prompt")
 
 
 class Measured:
@@ -294,6 +295,39 @@ def test_a_second_start_and_a_refused_first_one() -> None:
     assert driver.errors() == [("already_started", None)]
 
 
+def test_a_start_that_the_model_refuses_ends_nothing_and_the_time_for_another_begins_anew() -> None:
+    driver = Driver().start(prompt="what nobody can paint")
+    driver.session.video_opened("video_stream-1", 5)
+    driver.session.effects()
+    driver.session.start_refused(NO_PROMPT, 30.0)
+    (error,) = driver.messages()
+    assert error == Error(code="invalid_value", message="no", param="prompt", fatal=False, request_id="video_stream-1")
+    assert driver.session.effects() == []
+    assert driver.measured.endings == ["failed"]
+    assert driver.session.next_tick_s == 30.0 + driver.limits.first_message_s
+    driver.steer("a")
+    driver.session.receive(wire.SessionStop(), 30.0)
+    assert driver.errors() == [("interaction_not_active", "a"), ("config_required", None)]
+    driver.run()
+    driver.session.completed(chunks=1, frames=12, stopped=False, trailer=b"")
+    driver.frames()
+    assert driver.session.effects() == [End(1000, "session.done")]
+    assert driver.measured.endings[:2] == ["failed", "completed"]
+
+
+@pytest.mark.parametrize("leaving", ["stop", "drain"])
+def test_who_leaves_while_the_video_starts_is_not_asked_for_another_start(leaving: str) -> None:
+    driver = Driver().start()
+    if leaving == "stop":
+        driver.session.receive(wire.SessionStop(), 0.0)
+    else:
+        driver.session.drain("the server is shutting down", 0.0)
+    driver.session.effects()
+    driver.session.start_refused(NO_PROMPT, 0.0)
+    end = driver.session.effects()[-1]
+    assert isinstance(end, End) and end.error is not None and end.error.fatal
+
+
 def test_a_failure_is_fatal_and_drops_what_waits() -> None:
     """V31: exactly one terminal event."""
     driver = Driver().run()
@@ -352,7 +386,9 @@ def test_a_client_that_sends_and_never_reads_is_closed() -> None:
 
 
 EVENTS = st.lists(
-    st.sampled_from(["start", "opened", "begun", "chunk", "steer", "stop", "take", "fail", "done", "drain", "lost"]),
+    st.sampled_from(
+        ["start", "opened", "refuse", "begun", "chunk", "steer", "stop", "take", "fail", "done", "drain", "lost"]
+    ),
     max_size=40,
 )
 
@@ -370,6 +406,8 @@ def test_whatever_happens_in_whatever_order_a_session_ends_once_and_pairs_stay_w
                 driver.start()
             case "opened":
                 driver.session.video_opened("video_stream-1", 1)
+            case "refuse":
+                driver.session.start_refused(NO_PROMPT, 0.0)
             case "begun":
                 driver.session.video_begun("c", "m", b"h")
             case "chunk":
