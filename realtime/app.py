@@ -43,6 +43,7 @@ from streamsynth.realtime.video_jobs import VideoJobs
 from streamsynth.realtime.video_socket import video_socket
 from streamsynth.runtime import Runtime
 from streamsynth.workers.stage import StageStatistics
+from streamsynth.workers.wire import Beat
 
 _PROBES = ("/health", "/ready")
 
@@ -148,8 +149,17 @@ def _watch(metrics: Metrics, admission: Admission, runtime: Runtime) -> None:
     for name, description, read in _STAGE_COUNTERS:
         metrics.watch_counter(name, description, partial(total, read))
     metrics.watch_engines(
-        lambda: [(name, stage.beat.counters) for name, stage in runtime.statistics().stages.items() if stage.beat]
+        lambda: [
+            (name, {**stage.beat.counters, **_costs(stage.beat)})
+            for name, stage in runtime.statistics().stages.items()
+            if stage.beat
+        ]
     )
+
+
+def _costs(beat: Beat) -> dict[str, int]:
+    """By which the stage's slots decide who may enter."""
+    return {"cost_shared_us": round(1e6 * beat.cost_shared), "cost_each_us": round(1e6 * beat.cost_each)}
 
 
 def _watch_jobs(metrics: Metrics, jobs: VideoJobs) -> None:

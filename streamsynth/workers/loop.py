@@ -48,9 +48,8 @@ class StepLoop:
         self._reader = reader
         self._sender = sender
         self._scheduler: Scheduler[wire.Address] = Scheduler(played=not isinstance(engine, WholeClips))
-        self._cost = MediaCost(0.0 if self._batch_engine is None else LIKELY_SHARED)
-        for tried in engine.rehearsals if isinstance(engine, Rehearsed) else ():
-            self._cost.add(tried.work_s, tried.media_s, tried.sharers)
+        rehearsals = engine.rehearsals if isinstance(engine, Rehearsed) else ()
+        self._cost = MediaCost(0.0 if self._batch_engine is None else LIKELY_SHARED, rehearsals)
         self._steps = 0
         self._steps_after_cancel = 0
         self._next_beat = 0.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamsynth.engine.cost import UNKNOWN, Cost, MediaCost
+from streamsynth.engine.cost import UNKNOWN, Cost, MediaCost, Rehearsal
 
 
 def test_nothing_made_is_not_known_and_costs_nothing() -> None:
@@ -73,11 +73,58 @@ def test_where_more_cost_less_the_most_that_were_seen_say_what_each_costs() -> N
     assert cost.look() == Cost(0.0, pytest.approx(0.25))
 
 
+TRIED = (Rehearsal(1, 0.0492, 0.16), Rehearsal(4, 0.0712, 0.64))
+"""The steps of tiny-speech alone and four together."""
+
+
 def test_a_rehearsal_of_one_and_of_several_tells_what_is_shared_before_any_request() -> None:
-    """The steps of tiny-speech alone and four together."""
-    cost = MediaCost(0.5)
-    cost.add(0.0492, 0.16, 1)
-    cost.add(0.0712, 0.64, 4)
-    seen = cost.look()
+    seen = MediaCost(0.5, TRIED).look()
     assert seen.shared == pytest.approx(0.26, rel=0.1)
     assert seen.each == pytest.approx(0.046, rel=0.15)
+
+
+def test_numbers_that_were_only_rehearsed_cost_as_much_more_or_less_as_those_that_are_seen() -> None:
+    cost = MediaCost(0.5, TRIED)
+    before = cost.look()
+    assert not cost.add(2 * 0.0492, 0.16, 1), "it is no first word"
+    now = cost.look()
+    assert (now.shared, now.each) == (pytest.approx(2 * before.shared), pytest.approx(2 * before.each))
+
+
+def test_a_machine_that_was_busy_for_a_while_does_not_keep_a_second_request_out_for_ever() -> None:
+    cost = MediaCost(0.5, (Rehearsal(1, 0.15, 0.5), Rehearsal(2, 0.26, 1.0)))
+    usual = cost.look()
+    for _ in range(10):
+        cost.add(0.8, 1.0, 2)
+        busy = cost.look()
+    assert busy.shared + 2 * busy.each > 1.4
+    for _ in range(125):  # A minute of one request alone.
+        cost.add(0.15, 0.5, 1)
+        calm = cost.look()
+    assert (calm.shared, calm.each) == (pytest.approx(usual.shared), pytest.approx(usual.each))
+
+
+def test_work_counts_with_the_media_that_it_leads_to() -> None:
+    """A chunk of video is many steps, of which one brings pictures; looks come at any of them."""
+    cost = MediaCost()
+    for _ in range(50):
+        for media_s in (0.0, 0.0, 0.5, 0.0):
+            cost.add(0.05, media_s, 1)
+            last = cost.look()
+    assert last.each == pytest.approx(0.4, rel=0.05)
+
+
+def test_work_that_nobody_wants_any_more_is_forgotten() -> None:
+    """V14: 200 videos that end before their first pictures keep nobody out afterwards."""
+    cost = MediaCost()
+    for _ in range(20):
+        cost.add(0.2, 1.0, 2)
+        cost.look()
+    for _ in range(200):
+        cost.add(0.1, 0.0, 2)
+    for _ in range(60):  # Half a minute.
+        cost.look()
+    for _ in range(2):
+        cost.add(0.2, 1.0, 2)
+        cost.look()
+    assert cost.look().each == pytest.approx(0.2, rel=0.05)

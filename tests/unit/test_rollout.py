@@ -152,6 +152,27 @@ def test_videos_of_one_shape_go_through_the_model_together() -> None:
     assert set(model.rows) == {3}
 
 
+def test_every_pass_is_shared_by_the_videos_of_its_chunk_and_no_others() -> None:
+    """A step may end one chunk and begin the next: what a worker makes of its cost must not see two videos in one."""
+    engine = engine_of(SmallVideoModel())
+    for count in (1, 2):
+        streams = [open_video(engine, seed=seed) for seed in range(count)]
+        made, passes = 0, engine.counters()["passes"]
+        shares: list[list[float]] = []
+        while made < 3 * count:
+            result = engine.step([stream for stream in streams if stream.wake_at() == 0.0])
+            made += sum(isinstance(each, Emission) and len(each.media) > 0 for _, each in result.made)
+            assert result.shares is not None
+            shares.append(list(result.shares))
+        settle(engine)
+        for stream in streams:
+            stream.close()
+        assert {len(each) for each in shares} <= {0, count}
+        assert sum(len(each) == count for each in shares) >= engine.counters()["passes"] - passes - 1
+        clock = engine.model.clock
+        assert sum(map(sum, shares)) == pytest.approx(count * clock.first_picture(3) / engine.model.fps)
+
+
 def test_videos_of_other_shapes_take_turns() -> None:
     model = SmallVideoModel()
     engine = engine_of(model)

@@ -158,11 +158,14 @@ class RolloutEngine:
         admitted = self._admit(now)
         if not self._making:
             self._begin(asked)
+        sharers, media_s = self._making, 0.0
         worked = self._advance()
         for landed in self._launches.landed(idle=not worked):
             worked = True
             if landed.pictures is not None:
+                sharers = sharers or landed.owner
                 for made_of, pictures in zip(landed.owner, landed.pictures, strict=True):
+                    media_s += len(pictures) / self.model.fps
                     self._hand_out(made_of, pictures)
         made: list[tuple[Stream, Emission | StreamSynthError]] = []
         for stream in asked:
@@ -170,7 +173,9 @@ class RolloutEngine:
                 made.append((stream, stream.made.popleft()))
         # A commit is left to be done, which nobody waits for yet, or pictures come that nobody has asked for again.
         unfinished = bool(self._making) or self._launches.brings_pictures
-        return StepResult(made, worked=bool(admitted or worked or made), unfinished=unfinished)
+        # A pass is for all of its chunk's videos, whatever they are told meanwhile.
+        shares = [media_s / len(sharers) for _ in sharers]
+        return StepResult(made, worked=bool(admitted or worked or made), unfinished=unfinished, shares=shares)
 
     def forget(self, stream: RolloutStream) -> None:
         """Take its pages back: at once, or after the chunk that it is still a row of. The pool is checked when idle."""
