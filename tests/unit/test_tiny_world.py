@@ -102,6 +102,30 @@ def test_what_the_world_has_not_is_refused_by_name(engine: RolloutEngine, prompt
     assert (caught.value.code, caught.value.param) == (ErrorCode.INVALID_VALUE, "prompt")
 
 
+def test_every_word_that_a_refusal_lists_is_taken_alone_and_with_others() -> None:
+    """Alone for its phrase, which is what the model reads: it was taught no bare "left"."""
+    prompts = WorldPrompts(load_prompt_encoder(weights_folder() / "text_encoder", weights_folder() / "tokenizer"))
+    with pytest.raises(StreamSynthError) as refused:
+        prompts.in_full("a dragon", None, seed=1)
+    listed = [group.split() for group in refused.value.message.partition("it knows: ")[2].split("; ")]
+    assert listed == [list(values) for values in ATTRIBUTES.values()]
+    for attribute, values in zip(ATTRIBUTES, listed, strict=True):
+        for word in values:
+            assert parse(prompts.in_full(word, FIRST, seed=1)).values == parse(FIRST).values | {attribute: word}
+            together = [word if name == attribute else first[0] for name, first in ATTRIBUTES.items()]
+            full = prompts.in_full(" ".join(together), None, seed=1)
+            assert parse(full).values == dict(zip(ATTRIBUTES, together, strict=True))
+            assert not parse(full).short
+    assert "moving right" in prompts.in_full("right", FIRST, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "unknown"), [("right now it snows", ("right",)), ("a ball on the left of the sea", ("left",))]
+)
+def test_a_bare_word_that_may_mean_another_thing_is_unknown(prompt: str, unknown: tuple[str, ...]) -> None:
+    assert parse(prompt).unknown == unknown
+
+
 def test_punctuation_says_nothing() -> None:
     assert parse("A red ball - over the sea; at night!\0") == parse("a red ball over the sea at night")
 

@@ -26,7 +26,7 @@ class WorldPrompts:
     def in_full(self, prompt: str, before: str | None, seed: int) -> str:
         """What a video's first prompt leaves out, the seed chooses; what a later one leaves out stays."""
         reading = _checked(prompt)
-        if len(reading.values) == len(ATTRIBUTES):
+        if len(reading.values) == len(ATTRIBUTES) and not reading.short:
             return prompt
         rng = random.Random(seed)
         chosen = {name: rng.choice(values) for name, values in ATTRIBUTES.items()}

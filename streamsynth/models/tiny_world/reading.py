@@ -34,11 +34,13 @@ _FUNCTION_WORDS = frozenset(
 @dataclass(frozen=True)
 class Reading:
     """What a prompt says: a value for each attribute that it mentions, and the words that mean nothing here. `several`:
-    of things in the plural, whose number it does not say."""
+    of things in the plural, whose number it does not say. `short`: a value stands alone for its phrase, as "left" for
+    "moving left", which the model was not taught."""
 
     values: dict[str, str]
     unknown: tuple[str, ...]
     several: bool = False
+    short: bool = False
 
 
 def parse(prompt: str) -> Reading:
@@ -49,12 +51,17 @@ def parse(prompt: str) -> Reading:
     for pattern, attribute, value in _patterns():
         found += [(match.start(), attribute, value) for match in pattern.finditer(text)]
         text = pattern.sub(partial(_marked, _MARKS[attribute]), text)
+    phrases = len(found)
+    for pattern, attribute, value in _ALONE:
+        found += [(match.start(), attribute, value) for match in pattern.finditer(text)]
+        text = pattern.sub(partial(_marked, _MARKS[attribute]), text)
+    short = len(found) > phrases
     found += [(match.start(), "count", "one") for match in _ONE_OBJECT.finditer(text)]
     values = {attribute: value for _, attribute, value in sorted(found)}
     left = (match for match in re.finditer(r"\S+", text) if not _READ.fullmatch(match.group()))
     unknown = (said[slice(*match.span())] for match in left if match.group() not in _known_fillers())
     several = "count" not in values and not _plurals().isdisjoint(said.split())
-    return Reading(values, tuple(dict.fromkeys(unknown)), several)
+    return Reading(values, tuple(dict.fromkeys(unknown)), several, short)
 
 
 def _says_something(token: str) -> bool:
@@ -68,6 +75,13 @@ def _marked(mark: str, match: re.Match[str]) -> str:
 
 _MARKS = {"colour": "C", "shape": "S", "motion": "M", "background": "B", "time": "T", "weather": "W", "count": "N"}
 """What a phrase is replaced with once it is read: capitals, which the text has not."""
+
+_ALONE = (
+    (re.compile(r"(?<!\bthe )\bleft\b"), "motion", "left"),
+    (re.compile(r"(?<!\bthe )\bright\b(?! now\b)"), "motion", "right"),
+    (re.compile(r"\bclear\b"), "weather", "clear"),
+)
+"""Values that are in no phrase by themselves, where they can mean nothing else: "on the left" is a place."""
 
 _READ = re.compile(r"[A-Z-]+")
 _TOKEN = re.compile(r"\w+(?:-\w+)*|[^\w\s]")
