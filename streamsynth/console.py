@@ -1,4 +1,5 @@
-"""How commands write: tables, drawn on a terminal and as tab-separated lines into a pipe, and the end of writing."""
+"""What commands share: tables, drawn on a terminal and as tab-separated lines into a pipe, the end of writing, and what
+is refused beside --url."""
 
 from __future__ import annotations
 
@@ -6,12 +7,22 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
+from streamsynth.errors import invalid_value
+
 Rows = Iterable[Sequence[str]]
 
 
 def give_up_output() -> None:
     """Nobody reads standard output, or it takes nothing more; nor may the interpreter try to flush at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def refuse_beside_url(url: str | None, options: Mapping[str, object]) -> None:
+    """`options` say how models of our own are started: raises INVALID_VALUE for one that is given where a server has
+    its own."""
+    for name, value in options.items() if url is not None else ():
+        if value is not None:
+            raise invalid_value(name, value, "absent with --url: the server there was started with its own settings")
 
 
 def print_table(columns: Sequence[str], groups: Iterable[Rows], styles: Mapping[str, str] | None = None) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from streamsynth.config.show import DeployOption
+from streamsynth.console import refuse_beside_url
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.generation import IMAGE_FORMATS
 
@@ -41,6 +42,7 @@ def generate(
 
     The file appears when it is whole. How far it is is said on standard error. Ctrl-C ends the work.
     """
+    refuse_beside_url(url, {"--deploy": None if deploy is None else ", ".join(map(str, deploy))})
     ending = output.suffix.lower()
     if ending not in _ENDINGS:
         raise invalid_value("--output", str(output), "a file that ends in " + ", ".join(_ENDINGS))

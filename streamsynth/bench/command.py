@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamsynth import environment
+from streamsynth.console import refuse_beside_url
 from streamsynth.errors import invalid_value
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ app = typer.Typer(
 UrlOption = Annotated[str | None, typer.Option(help="Measure the server there instead of starting one.")]
 OutputOption = Annotated[Path, typer.Option(metavar="FOLDER", help="Where the JSON files and the plots go.")]
 SecondsOption = Annotated[float, typer.Option(min=0.1, help="How long each load lasts.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="STAGE.FIELD=VALUE", help="As for serve; may be repeated.")
+]
+StartTimeoutOption = Annotated[float | None, typer.Option(min=1.0, help="Until the server is ready; 60 if not given.")]
 
 QUICK_SECONDS = 4.0
 OUTPUT = Path("out/bench")
@@ -47,10 +52,8 @@ def speech(
     cancels: Annotated[int, typer.Option(min=0)] = 20,
     text: Annotated[str | None, typer.Option(help="Say this each time.")] = None,
     max_new_tokens: Annotated[int | None, typer.Option(min=1, help="End each utterance there.")] = None,
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="STAGE.FIELD=VALUE", help="As for serve; may be repeated.")
-    ] = None,
-    start_timeout_s: Annotated[float, typer.Option(min=1.0, help="Until the server is ready.")] = 60.0,
+    sets: SetOption = None,
+    start_timeout_s: StartTimeoutOption = None,
     url: UrlOption = None,
     output: OutputOption = OUTPUT,
 ) -> None:
@@ -58,6 +61,7 @@ def speech(
     from streamsynth.bench.speech import SpeechLoad, bench_speech
     from streamsynth.bench.target import target
 
+    refuse_beside_url(url, {"--set": sets and ", ".join(sets), "--start-timeout-s": start_timeout_s})
     chosen = bool(clients or listeners or rate)
     load = SpeechLoad(
         model=model,
@@ -70,7 +74,7 @@ def speech(
         max_new_tokens=max_new_tokens,
     )
     options = [argument for setting in sets or () for argument in ("--set", setting)]
-    with target(url, environment.api_key(), "--model", model, *options, start_timeout_s=start_timeout_s) as at:
+    with target(url, environment.api_key(), "--model", model, *options, start_timeout_s=start_timeout_s or 60.0) as at:
         report = asyncio.run(bench_speech(at, load))
     _leave([report], output)
 
@@ -99,7 +103,9 @@ def sessions(
     ] = None,
     seconds: SecondsOption = 20.0,
     cancels: Annotated[int, typer.Option(min=1)] = 1000,
-    busy: Annotated[bool, typer.Option(help="Cancel beside a busy voice worker too.")] = True,
+    busy: Annotated[
+        bool | None, typer.Option("--busy/--no-busy", help="Cancel beside a busy voice worker too; not with --url.")
+    ] = None,
     soak: Annotated[bool, typer.Option(help="The long run: 2,000 utterances, 2,000 aborts, 5,000 sessions.")] = True,
     quick: Annotated[bool, typer.Option(help="A minute: counters and leaks only, no figures to keep.")] = False,
     url: UrlOption = None,
@@ -109,14 +115,15 @@ def sessions(
     from streamsynth.bench.sessions import SessionsLoad
     from streamsynth.bench.soak import SoakLoad
 
+    refuse_beside_url(url, {"--busy": busy or None})
     if quick:
         load = SessionsLoad(sessions=count or (20,), seconds=QUICK_SECONDS, cancels=200)
         soaking = SoakLoad(utterances=400, aborts=400, sessions=600, slopes=False)
     else:
         load = SessionsLoad(sessions=count or (1, 10, 50, 100), seconds=seconds, cancels=cancels)
         soaking = SoakLoad()
-    busy = busy and not quick and url is None
-    reports = _sessions(url, load, soaking if soak or quick else None, busy=busy)
+    beside = busy is not False and not quick and url is None
+    reports = _sessions(url, load, soaking if soak or quick else None, busy=beside)
     _leave(reports, output)
     _check_counters(reports)
 
@@ -129,10 +136,8 @@ def video(
     steer_every: Annotated[float, typer.Option(min=0.1, help="Seconds between a viewer's steers.")] = 3.0,
     transition_chunks: Annotated[int, typer.Option(min=0, help="Of each steer; 0 is a cut.")] = 0,
     format: Annotated[str, typer.Option(help="m4s or jpeg.")] = "m4s",  # noqa: A002 - the wire's own word
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="STAGE.FIELD=VALUE", help="As for serve; may be repeated.")
-    ] = None,
-    start_timeout_s: Annotated[float, typer.Option(min=1.0, help="Until the server is ready.")] = 60.0,
+    sets: SetOption = None,
+    start_timeout_s: StartTimeoutOption = None,
     url: UrlOption = None,
     output: OutputOption = OUTPUT,
 ) -> None:
@@ -140,6 +145,7 @@ def video(
     from streamsynth.bench.target import target
     from streamsynth.bench.video import VideoLoad, bench_video
 
+    refuse_beside_url(url, {"--set": sets and ", ".join(sets), "--start-timeout-s": start_timeout_s})
     load = VideoLoad(
         model=model,
         viewers=viewers or (1, 2),
@@ -149,7 +155,7 @@ def video(
         format=format,
     )
     options = [argument for setting in sets or () for argument in ("--set", setting)]
-    with target(url, environment.api_key(), "--model", model, *options, start_timeout_s=start_timeout_s) as at:
+    with target(url, environment.api_key(), "--model", model, *options, start_timeout_s=start_timeout_s or 60.0) as at:
         report = asyncio.run(bench_video(at, load))
     _leave([report], output)
     _check_counters([report])

@@ -46,6 +46,23 @@ def test_speech_measures_a_server_that_runs_already(tmp_path: Path, sine_server:
     assert sine_server.running
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("speech", "--set", "tone.threads=2"), "--set is 'tone.threads=2'; it must be absent with --url"),
+        (("speech", "--start-timeout-s", "60"), "--start-timeout-s is 60.0; it must be absent with --url"),
+        (("video", "--set", "brush.step_ms=1"), "--set is 'brush.step_ms=1'; it must be absent with --url"),
+        (("video", "--start-timeout-s", "9"), "--start-timeout-s is 9.0; it must be absent with --url"),
+        (("sessions", "--busy"), "--busy is True; it must be absent with --url"),
+    ],
+)
+def test_what_says_how_a_server_is_started_is_refused_beside_one_that_runs(
+    arguments: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    done = bench(tmp_path, *arguments, "--url", "http://127.0.0.1:9")
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_wire_measures_beside_a_pipe(tmp_path: Path) -> None:
     done = bench(tmp_path, "wire", "--size", "1600", "--size", "160000", "--seconds", "0.1")
     assert done.returncode == 0, done.stderr

@@ -61,6 +61,7 @@ def test_a_deploy_file_says_which_model_and_how(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("-o", "clip.avi"), b".mp4, .png, .jpg, .jpeg"),
+        (("-o", "a.png", "--deploy", "deploy.yaml"), b"--deploy is 'deploy.yaml'; it must be absent with --url"),
         (("-o", "/nowhere/clip.mp4"), b"in a folder that is there"),
         (("-o", "a.mp4", "--seconds", "nan"), b"seconds is nan"),
         (("-o", "a.mp4", "--picture", "/dev/null"), b"input_reference must be"),
