@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from streamsynth.errors import invalid_value
-from streamsynth.interactions.events import check_event
+from streamsynth.interactions.events import MAX_TRANSITION_CHUNKS, check_event
 from streamsynth.interactions.messages import Interaction, Kv, Mode
 from streamsynth.realtime.limits import Limits
 from streamsynth.realtime.messages import (
@@ -23,7 +23,6 @@ from streamsynth.realtime.messages import (
 )
 
 MAX_EVENT_ID_CHARACTERS = 128
-MAX_TRANSITION_CHUNKS = 1000
 
 _Pts = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 

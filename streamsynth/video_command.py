@@ -6,22 +6,24 @@ import asyncio
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import typer
 
 from streamsynth.console import give_up_output
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
+from streamsynth.generation import check_place, unfinished
+from streamsynth.interactions.events import MAX_TRANSITION_CHUNKS, check_prompt
 from streamsynth.interactions.messages import Superseded
 
 if TYPE_CHECKING:
-    from streamsynth.video_session import Receipt, VideoSession
+    from streamsynth.codecs import EncodingLane
+    from streamsynth.codecs.pictures import Pictures
+    from streamsynth.video_session import Receipt, VideoConfig, VideoSession
 
 app = typer.Typer(add_completion=False)
 
@@ -74,7 +76,7 @@ def video(
     height: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed and prompt give the same video.")] = None,
 ) -> None:
-    """Make a video: to a file, or as it is made to a pipe.
+    """Make a video: to a file, which appears when it is whole, or as it is made to a pipe.
 
     A change takes effect at the next boundary between two of the model's chunks; where that was is said on standard
     error. One that the model refuses, or that the end comes before, leaves the video as it was, and exit status 1.
@@ -85,8 +87,10 @@ def video(
     if output is None and sys.stdout.isatty():
         message = "there is nowhere to write: give -o FILE, or pipe the output on"
         raise StreamSynthError(ErrorCode.MISSING_FIELD, message, param="output")
-    if output not in (None, "-") and Path(output).suffix.lower() != ".mp4":
-        raise invalid_value("output", output, "a name that ends in .mp4, or - for standard output")
+    if output not in (None, "-") and not _may_be_clip(Path(output)):
+        raise invalid_value("output", output, "a file that ends in .mp4, or - for standard output")
+    if transition is not None and not 0 <= transition <= MAX_TRANSITION_CHUNKS:
+        raise invalid_value("--transition", transition, f"within 0..{MAX_TRANSITION_CHUNKS}")
     for each in updates:
         if each.at_s >= seconds:
             raise invalid_value("--update", each.at_s, f"before the end of the video at {seconds:g} s")
@@ -101,6 +105,8 @@ def video(
         seed=seed,
     )
     try:
+        if output not in (None, "-"):
+            check_place(Path(output))
         asyncio.run(_run(clip, output, url))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
@@ -112,11 +118,15 @@ def video(
         raise StreamSynthError(ErrorCode.INVALID_VALUE, f"{where}: {error.strerror}") from None
 
 
+def _may_be_clip(path: Path) -> bool:
+    return path.suffix.lower() == ".mp4" and (path.is_file() or not path.exists())
+
+
 def parse_update(text: str) -> Update:
     found = _UPDATE.fullmatch(text)
     if found is None:
         raise invalid_value("--update", text, 'a time and a prompt, such as "2s: snow falls"')
-    return Update(float(found[1]), found[2])
+    return Update(float(found[1]), check_prompt(found[2], "--update"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,46 +153,75 @@ async def _run(clip: _Clip, output: str | None, url: str | None) -> None:
             clip.prompt, model=clip.model, width=clip.width, height=clip.height, seed=clip.seed
         )
         async with session:
-            with _opened(output) as write:
-                await _write(session, write, clip)
+            await _film(session, output, clip)
 
 
-@contextmanager
-def _opened(output: str | None) -> Iterator[Callable[[bytes], None]]:
-    """What writes there. A file is opened with its first bytes: a prompt that is refused leaves it as it was."""
-    with ExitStack() as opened:
-        target: BinaryIO | None = sys.stdout.buffer if output is None or output == "-" else None
+class _Target(Protocol):
+    """Where a video goes. Its methods block."""
 
-        def write(data: bytes) -> None:
-            nonlocal target
-            if target is None:
-                assert output is not None
-                target = opened.enter_context(Path(output).open("wb"))
-            target.write(data)
-            target.flush()
+    def put(self, pictures: Pictures) -> None: ...
 
-        yield write
+    def finish(self) -> None: ...
+
+    def discard(self) -> None:
+        """Leave nothing of what is unfinished."""
 
 
-async def _write(session: VideoSession, write: Callable[[bytes], None], clip: _Clip) -> None:
+class _Piped:
+    """Standard output, each picture at once."""
+
+    def __init__(self, config: VideoConfig) -> None:
+        from streamsynth.codecs import ClipEncoder
+
+        self._encoder = ClipEncoder(width=config.width, height=config.height, fps=config.fps)
+
+    def put(self, pictures: Pictures) -> None:
+        self._write(self._encoder.encode(pictures))
+
+    def finish(self) -> None:
+        self._write(self._encoder.finish())
+
+    def discard(self) -> None:
+        """What is sent is sent."""
+
+    def _write(self, data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def _target(output: str | None, config: VideoConfig) -> _Target:
+    from streamsynth.clip_file import ClipFile
+
+    if output is None or output == "-":
+        return _Piped(config)
+    path = Path(output)
+    return ClipFile(path, unfinished(path), width=config.width, height=config.height, fps=config.fps)
+
+
+async def _film(session: VideoSession, output: str | None, clip: _Clip) -> None:
+    """However it ends, nobody works on the target any more."""
+    from streamsynth.codecs import EncodingLane
+
+    target, lane = _target(output, session.config), EncodingLane()
+    try:
+        await _write(session, target, lane, clip)
+    finally:
+        await lane.idle()
+        await lane.start(target.discard)
+
+
+async def _write(session: VideoSession, target: _Target, lane: EncodingLane, clip: _Clip) -> None:
     """Pictures as they come; leaving the session ends a video that has enough of them."""
-    from streamsynth.codecs import ClipEncoder
-
     config = session.config
-    encoder = ClipEncoder(width=config.width, height=config.height, fps=config.fps)
     waiting, asked, started = deque(clip.updates), dict[str, _Asked](), set[str]()
     wanted, made = max(1, round(clip.seconds * config.fps)), 0
-
-    def put(pictures: npt.NDArray[np.uint8]) -> None:
-        write(encoder.encode(pictures))
-
     async for chunk in session:
         for event_id in chunk.report.started:
             started.add(event_id)
             typer.echo(f"{chunk.first_frame / config.fps:.2f} s: {asked[event_id].update.prompt}", err=True)
         pictures = chunk.pictures[: wanted - made]
         if len(pictures):
-            await asyncio.to_thread(put, pictures)
+            await lane.start(partial(target.put, pictures))
             made += len(pictures)
         # At the boundary nearest to its time; of what is made ahead, an update comes behind.
         while waiting and made + config.chunk_frames / 2 >= waiting[0].at_s * config.fps:
@@ -192,7 +231,10 @@ async def _write(session: VideoSession, write: Callable[[bytes], None], clip: _C
             asked[event_id] = _Asked(update, receipt)
         if made >= wanted:
             break
-    write(encoder.finish())
+    if made < wanted:
+        message = f"the video ended after {made} pictures; {wanted} were asked for"
+        raise StreamSynthError(ErrorCode.ENGINE_FAILED, message)
+    await lane.start(target.finish)
     said = (
         f"{made} pictures of {config.width}x{config.height} at {config.fps} fps by {config.model}, seed {config.seed}"
     )

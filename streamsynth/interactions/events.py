@@ -11,6 +11,8 @@ from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value, unkno
 MAX_PROMPT_CHARACTERS = 4096
 """Of a prompt, whatever surface it comes through; a model may set its own limit below it."""
 
+MAX_TRANSITION_CHUNKS = 1000
+
 _DECIMAL = re.compile(r"-?[0-9]{1,19}")
 _INT64 = range(-(2**63), 2**63)
 

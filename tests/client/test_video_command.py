@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,12 +76,53 @@ def test_an_update_that_does_not_happen_is_said_and_the_video_is_whole(tmp_path:
     assert "s: green\n" in said
 
 
-def test_a_prompt_that_is_refused_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("{refuse 0}",), b"prompt"),
+        (("red", "--transition", "-1", "--update", "0.5s: blue"), b"--transition is -1; it must be within 0..1000\n"),
+        (("red", "--transition", "1001"), b"--transition is 1001; it must be within 0..1000\n"),
+        (("red", "--update", "0.5s: " + "x" * 4097), b"it must be text of 1 to 4096 characters"),
+        (("red", "--update", "0.5s:  "), b"--update is ' '; it must be text of 1 to 4096 characters"),
+        (("{fail 3}", "--seconds", "6"), b"told to fail at chunk 3"),
+    ],
+)
+def test_a_video_that_is_refused_or_fails_leaves_the_file_as_it_was(
+    arguments: tuple[str, ...], said: bytes, tmp_path: Path
+) -> None:
     path = tmp_path / "clip.mp4"
     path.write_bytes(b"an earlier clip")
-    done = run("{refuse 0}", "-o", str(path), "--model", "paint")
-    assert done.returncode == 2 and b"prompt" in done.stderr
+    done = run(*arguments, "-o", str(path), "--model", "paint")
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count(b"\n") == 1
     assert path.read_bytes() == b"an earlier clip"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_interrupt_ends_the_work_and_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(b"an earlier clip")
+    command = [sys.executable, "-m", "streamsynth", "video", "red", "-o", str(path), "--model", "paint"]
+    with subprocess.Popen([*command, "--seconds", "3600"], stderr=subprocess.PIPE) as process:
+        while not list(tmp_path.glob(".clip.mp4.*.part")) and process.poll() is None:
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    assert path.read_bytes() == b"an earlier clip"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_where_no_file_can_appear_is_said_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "folder.mp4").mkdir()
+    os.mkfifo(tmp_path / "pipe.mp4")
+    for name, said in (
+        ("folder.mp4", b"a file that ends in .mp4"),
+        ("pipe.mp4", b"a file that ends in .mp4"),
+        ("missing/clip.mp4", b"missing: No such file"),
+    ):
+        done = run("red", "-o", str(tmp_path / name), "--model", "paint")
+        assert done.returncode == 2 and done.stderr.count(b"\n") == 1
+        assert said in done.stderr
+    assert (tmp_path / "pipe.mp4").is_fifo()
 
 
 def test_an_update_is_a_time_and_a_prompt() -> None:
