@@ -87,8 +87,8 @@ def video(
     if output is None and sys.stdout.isatty():
         message = "there is nowhere to write: give -o FILE, or pipe the output on"
         raise StreamSynthError(ErrorCode.MISSING_FIELD, message, param="output")
-    if output not in (None, "-") and not _may_be_clip(Path(output)):
-        raise invalid_value("output", output, "a file that ends in .mp4, or - for standard output")
+    if output not in (None, "-"):
+        _check_name(Path(output))
     if transition is not None and not 0 <= transition <= MAX_TRANSITION_CHUNKS:
         raise invalid_value("--transition", transition, f"within 0..{MAX_TRANSITION_CHUNKS}")
     for each in updates:
@@ -118,8 +118,11 @@ def video(
         raise StreamSynthError(ErrorCode.INVALID_VALUE, f"{where}: {error.strerror}") from None
 
 
-def _may_be_clip(path: Path) -> bool:
-    return path.suffix.lower() == ".mp4" and (path.is_file() or not path.exists())
+def _check_name(path: Path) -> None:
+    if path.suffix.lower() != ".mp4":
+        raise invalid_value("output", str(path), "a name that ends in .mp4, or - for standard output")
+    if path.exists() and not path.is_file():
+        raise invalid_value("output", str(path), "a file, no folder or pipe, or - for standard output")
 
 
 def parse_update(text: str) -> Update:

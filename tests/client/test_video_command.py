@@ -115,8 +115,8 @@ def test_where_no_file_can_appear_is_said_before_the_work(tmp_path: Path) -> Non
     (tmp_path / "folder.mp4").mkdir()
     os.mkfifo(tmp_path / "pipe.mp4")
     for name, said in (
-        ("folder.mp4", b"a file that ends in .mp4"),
-        ("pipe.mp4", b"a file that ends in .mp4"),
+        ("folder.mp4", b"a file, no folder or pipe"),
+        ("pipe.mp4", b"a file, no folder or pipe"),
         ("missing/clip.mp4", b"missing: No such file"),
     ):
         done = run("red", "-o", str(tmp_path / name), "--model", "paint")
