@@ -22,13 +22,15 @@ from streamsynth.realtime.video_fields import parse_video_fields
 from streamsynth.runtime import Runtime
 from streamsynth.video import MAX_PICTURE_BYTES, Size, VideoChunk
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save("wan", tmp_path_factory.mktemp("wan"))
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def runtime(folder: Path) -> AsyncIterator[Runtime]:
     values = options(folder, sizes=["512x512"], max_frames=9)
     sets = [f"denoiser.{name}={value}".replace("'", "") for name, value in values.items()]

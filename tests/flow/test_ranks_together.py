@@ -25,18 +25,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save("wan", tmp_path_factory.mktemp("wan"))
 
 
-WHOLE: dict[str, str] = {}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["sharded", "whole"])
 async def divided(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Runtime]:
+    """Once for all tests of each way: what they do to it, it survives."""
+    weights = SHARDED if request.param == "sharded" else {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(lone_rank.__file__).parent))
-        async with started(folder, engine=lone_rank.ENGINE, ulysses_degree="2", **request.param) as runtime:
+        async with started(folder, engine=lone_rank.ENGINE, ulysses_degree="2", **weights) as runtime:
             yield runtime
 
 
-@pytest.mark.parametrize(("divided", "seed"), [(SHARDED, 1002), (SHARDED, 1004), (WHOLE, 1002)], indirect=["divided"])
+@pytest.mark.parametrize("seed", [1002, 1004])
 async def test_what_fails_on_both_ranks_fails_alone(seed: int, divided: Runtime, folder: Path) -> None:
     """In a pass, or before the first one: the ranks are where they were."""
     restarts = divided.statistics().stages[STAGE].restarts
@@ -47,9 +46,7 @@ async def test_what_fails_on_both_ranks_fails_alone(seed: int, divided: Runtime,
     assert divided.statistics().stages[STAGE].restarts == restarts
 
 
-@pytest.mark.parametrize(
-    ("divided", "seed"), [(SHARDED, 1000), (SHARDED, 1001), (SHARDED, 1003), (WHOLE, 1001)], indirect=["divided"]
-)
+@pytest.mark.parametrize("seed", [1000, 1001, 1003])
 async def test_a_rank_that_fails_where_the_other_does_not_ends_the_stage_within_15_s(
     seed: int, divided: Runtime, folder: Path
 ) -> None:

@@ -165,6 +165,7 @@ async def test_a_config_may_be_large() -> None:
         (b"\xff\xff\xff\xff", 1002),
         (frame(b"part", 0), 1002),
     ],
+    ids=["not text", "unknown kind", "long ping", "reserved bits", "continues nothing"],  # Frames are masked at random.
 )
 async def test_broken_websocket_frames_are_answered_with_the_protocols_own_codes(sent: bytes, code: int) -> None:
     async with serving(close_wait_s=0.3) as server:
