@@ -57,12 +57,15 @@ def build(
     """Quantise a model's components to float8 and keep them, as a server's first start would."""
     import torch
 
+    from streamsynth.engine.opening import check_device
     from streamsynth.engine.quant.convert import quantise_linears
     from streamsynth.engine.quant.load import finished
     from streamsynth.engine.quant.recipe import Recipe
 
     if dtype not in _DTYPES:
         raise invalid_value("--dtype", dtype, f"one of {', '.join(_DTYPES)}")
+    if device is not None:
+        check_device(device, "--device")
     recipe, opened = Recipe(ignored=tuple(ignore or ())), _open(cache)
     for name in component or ["transformer"]:
         source = import_module(_COMPONENT).component_source(folder, name, getattr(torch, dtype))

@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from streamsynth.console import give_up_output
 from streamsynth.errors import StreamSynthError
+from streamsynth.extras import missing_extra
 
 
 class _Entry(NamedTuple):
@@ -65,6 +66,12 @@ def main(args: list[str] | None = None) -> None:
         group(args, prog_name="streamsynth")
     except StreamSynthError as error:
         typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except ImportError as error:
+        missing = missing_extra(error, "this command")
+        if missing is None:
+            raise
+        typer.echo(f"error: {missing}", err=True)
         sys.exit(2)
     except OSError as error:
         if error.errno != errno.ENOSPC:

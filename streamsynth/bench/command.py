@@ -201,8 +201,10 @@ def rollout(
     """Video from one worker's engine, without a server: pictures a second, first pictures, where a chunk's time goes;
     its passes beside diffusers' transformer on the same weights."""
     from streamsynth.bench.rollout import DECODERS, RolloutLoad, bench_rollout
+    from streamsynth.engine.opening import check_device
     from streamsynth.video import Size
 
+    check_device(device, "--device")
     for name in decoder or ():
         if name not in DECODERS:
             raise invalid_value("--decoder", name, " or ".join(DECODERS))
@@ -240,8 +242,10 @@ def clips(
 ) -> None:
     """Whole clips and images: the engine beside the same pipeline of diffusers called in a loop."""
     from streamsynth.bench.clips import ClipsLoad, bench_clips
+    from streamsynth.engine.opening import check_device
     from streamsynth.video import Size
 
+    check_device(device, "--device")
     load = ClipsLoad(
         folder=folder,
         size=Size(width=width, height=height),
@@ -288,7 +292,9 @@ def offload(
     from streamsynth.bench.quant_load import QuantLoad, bench_quant_load
     from streamsynth.bench.sharing import bench_sharing
     from streamsynth.bench.sharing_rank import SharingLoad
+    from streamsynth.engine.opening import check_device
 
+    check_device(device, "--device")
     for name in part or ():
         if name not in (*OFFLOAD_PARTS, SHARING):
             raise invalid_value("--part", name, f"one of {', '.join((*OFFLOAD_PARTS, SHARING))}")
@@ -341,7 +347,10 @@ def first_sound(
     from streamsynth.bench.ar_profile import StageSplit
     from streamsynth.bench.report import Report
     from streamsynth.config.registry import find_pipeline
+    from streamsynth.engine.opening import check_device
 
+    if device is not None:
+        check_device(device, "--device")
     given = {"folder": None if folder is None else str(folder), "device": device}
     options = {name: value for name, value in given.items() if value is not None}
     pipeline = find_pipeline(model)
@@ -369,8 +378,10 @@ def ar(
 ) -> None:
     """A talker's frames: one stream and many, beside transformers on the same weights."""
     from streamsynth.bench.ar import ArLoad, bench_ar, frame_rate_of
+    from streamsynth.engine.opening import check_device
     from streamsynth.models.tiny_speech.places import weights_folder
 
+    check_device(device, "--device")
     folder = folder or weights_folder() / "talker"
     load = ArLoad(
         folder=folder,

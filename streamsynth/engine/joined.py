@@ -7,7 +7,6 @@ step that the first has launched ahead.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import Any, cast
 
 import torch
 
+from streamsynth.engine.opening import open_engine
 from streamsynth.engine.stream import BatchEngine, Emission, MediaStream, Rehearsed, StepResult, Stream, TextStream
 from streamsynth.errors import StreamSynthError
 from streamsynth.graph.chunk import Chunk, Unit
@@ -158,8 +158,7 @@ def _is_due(wake: float | None, now: float) -> bool:
 
 
 def _load(stage: Mapping[str, Any]) -> BatchEngine:
-    module, _, name = stage["engine"].partition(":")
-    engine = getattr(importlib.import_module(module), name)(**stage["options"])
+    engine = open_engine(stage["engine"], stage["options"])
     if not isinstance(engine, BatchEngine):
         raise TypeError(f"{stage['engine']} steps one request at a time: it cannot share a worker")
     return engine

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from streamsynth.errors import ErrorCode, StreamSynthError
@@ -65,6 +66,16 @@ def _view(data: Tensor, entry: Mapping[str, Any], path: Path, name: str) -> Tens
     # Other writers may leave a tensor where its dtype cannot be read in place.
     aligned = found.storage_offset() % dtype.itemsize == 0
     return (found if aligned else found.clone()).view(dtype).reshape(shape)
+
+
+@contextmanager
+def undamaged(path: Path) -> Iterator[None]:
+    """Around what safetensors reads: raises START_FAILED with the file's name for one that is not what its header
+    says."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise _damaged(path, str(error)) from None
 
 
 def _damaged(path: Path, why: str) -> StreamSynthError:

@@ -6,7 +6,6 @@ The same code runs in a process of its own and, for tests, in a thread.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 import socket
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from streamsynth.engine.opening import open_engine
 from streamsynth.engine.parallel.seat import Follower, FollowingSeat, LeadingSeat
 from streamsynth.engine.stream import Engine, WholeClips
 from streamsynth.errors import ErrorCode, StreamSynthError
@@ -62,8 +62,11 @@ def run_worker(
             seat.tell(wire.encode_body(first))
         engine: Engine = _load(first) if seat is None else _load(first, seat=seat)
     except Exception as error:
-        logger.error("stage %s did not load", first.stage, exc_info=error)
-        refuse(f"{type(error).__name__}: {error}")
+        if isinstance(error, StreamSynthError):
+            refuse(error.message)
+        else:
+            logger.error("stage %s did not load", first.stage, exc_info=error)
+            refuse(f"{type(error).__name__}: {error}")
         connection.close()
         return
     if seat is not None:
@@ -111,7 +114,8 @@ def run_follower(seat: FollowingSeat) -> None:
         follower: Follower = _load(start, seat=seat)
         follower.follow()
     except Exception as error:
-        logger.error("stage %s ends on this rank", start.stage, exc_info=error)
+        said = None if isinstance(error, StreamSynthError) else error
+        logger.error("stage %s ends on this rank: %s", start.stage, error, exc_info=said)
         seat.wait_for_end(FAILED_GRACE_S)
         os._exit(1)
     # What torch.distributed has begun is not taken down in step: a rank that is gone already would be waited for.
@@ -119,5 +123,4 @@ def run_follower(seat: FollowingSeat) -> None:
 
 
 def _load(start: wire.Start, **seat: LeadingSeat | FollowingSeat) -> Any:
-    module, _, name = start.engine.partition(":")
-    return getattr(importlib.import_module(module), name)(**start.options, **seat)
+    return open_engine(start.engine, start.options, **seat)

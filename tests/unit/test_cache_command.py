@@ -91,6 +91,8 @@ def test_damage_is_said_and_ends_with_status_1(model: Path, root: Path, capsys: 
         (["build", "MODEL", "--dtype", "int8"], "--dtype is 'int8'; it must be one of bfloat16"),
         (["build", "MODEL", "--ignore", "nothing.*"], "ignored is 'nothing.*'"),
         (["build", "MODEL", "--component", "vae"], "component is"),
+        (["build", "MODEL", "--device", "zap"], "--device is 'zap'; it must be cpu"),
+        (["build", "MODEL", "--device", "cuda:99"], "--device is 'cuda:99'; it must be cpu"),
         (["ls", "--cache", __file__], "--cache is"),
         (["build", "MODEL", "--cache", "/proc/nowhere"], "/proc/nowhere: No such file or directory"),
     ],
@@ -102,6 +104,22 @@ def test_what_cannot_be_done_is_said_in_one_line(
     said = capsys.readouterr().err
     assert message in said
     assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("data", [b"more", None])
+def test_weights_that_are_damaged_are_one_line(
+    data: bytes | None, model: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Written on, and cut short."""
+    (weights,) = (model / "transformer").glob("*.safetensors")
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1] if data is None else whole + data)
+    capsys.readouterr()
+    assert run("build", str(model)) == 2
+    said = capsys.readouterr().err
+    assert f"error: {model / 'transformer'} cannot be loaded: its files are damaged or do not belong together" in said
+    assert len(said.splitlines()) == 1
+    assert QuantCache(root).entries() == []
 
 
 def test_folders_that_are_no_artifacts_are_neither_shown_nor_removed(

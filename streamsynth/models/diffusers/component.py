@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from torch import nn
 
 from streamsynth.engine.mapped import parameters_on_meta
 from streamsynth.engine.quant.load import Source
-from streamsynth.errors import invalid_value
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 
 
 def component_source(folder: Path, component: str, dtype: torch.dtype) -> Source:
@@ -23,7 +25,8 @@ def component_source(folder: Path, component: str, dtype: torch.dtype) -> Source
         raise invalid_value("component", str(origin), "a folder with weights in safetensors")
 
     def full() -> nn.Module:
-        return kind.from_pretrained(str(origin), dtype=dtype, local_files_only=True, use_safetensors=True)
+        with whole_files(origin, "component"):
+            return kind.from_pretrained(str(origin), dtype=dtype, local_files_only=True, use_safetensors=True)
 
     def empty() -> nn.Module:
         # Tensors that are neither parameters nor buffers take the dtype that is the default when they are built.
@@ -37,6 +40,19 @@ def component_source(folder: Path, component: str, dtype: torch.dtype) -> Source
 
     others = [path for path in sorted(origin.glob("*.json")) if path.is_file()]
     return Source(component, origin, [*files, *others], full, empty, f"{kind.__name__} {dtype}")
+
+
+@contextmanager
+def whole_files(folder: Path, param: str) -> Iterator[None]:
+    """Around a load from the folder: raises START_FAILED, naming it, where its files are not what diffusers wrote."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError) as error:
+        if isinstance(error, OSError) and error.strerror is not None:
+            raise
+        why = " ".join(str(error).split())
+        message = f"{folder} cannot be loaded: its files are damaged or do not belong together: {why[:200]}"
+        raise StreamSynthError(ErrorCode.START_FAILED, message, param=param) from error
 
 
 def _class_of(origin: Path) -> Any:

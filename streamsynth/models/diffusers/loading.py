@@ -23,7 +23,7 @@ from streamsynth.engine.quant.recipe import Recipe
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.models.diffusers.abilities import Bounds
 from streamsynth.models.diffusers.attending import set_backends
-from streamsynth.models.diffusers.component import component_source
+from streamsynth.models.diffusers.component import component_source, whole_files
 from streamsynth.models.diffusers.model import PipelineModel
 from streamsynth.models.diffusers.placing import DENOISERS, Placement, place
 from streamsynth.models.diffusers.proving import prove_together
@@ -166,7 +166,8 @@ def load_pipeline(
     )
     load: Any = kind.from_pretrained
     kinds = {"default": dtype, **({} if autoencoder_dtype is None else {"vae": autoencoder_dtype})}
-    pipeline = load(str(folder), dtype=kinds, local_files_only=True, use_safetensors=True, **parts)
+    with whole_files(folder, "folder"):
+        pipeline = load(str(folder), dtype=kinds, local_files_only=True, use_safetensors=True, **parts)
     _check_vocabularies(folder, pipeline)
     pipeline.set_progress_bar_config(disable=True)
     return pipeline

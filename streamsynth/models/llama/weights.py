@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from streamsynth.engine.mapped import undamaged
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.models.llama.config import LlamaConfig
 from streamsynth.models.llama.model import LlamaModel
@@ -130,10 +131,11 @@ class _Read(Mapping[str, Tensor]):
 
 
 def read_tensors(folder: Path, stem: str = "model") -> dict[str, Tensor]:
-    """All tensors of a folder; blocking. Raises START_FAILED for a file that is not there."""
+    """All tensors of a folder; blocking. Raises START_FAILED for a file that is not there, or damaged."""
     tensors: dict[str, Tensor] = {}
     for path in checkpoint_files(folder, stem):
-        tensors |= load_file(path)
+        with undamaged(path):
+            tensors |= load_file(path)
     return tensors
 
 

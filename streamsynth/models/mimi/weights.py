@@ -10,6 +10,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from streamsynth.engine.mapped import undamaged
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.models.mimi.config import MimiConfig
 from streamsynth.models.mimi.layout import Shapes, tensor_shapes
@@ -42,7 +43,7 @@ def read_tensors(folder: Path, config: MimiConfig, parts: tuple[str, ...], *, pr
     found: Shapes = {}
     tensors: dict[str, Tensor] = {}
     for path in _files(folder):
-        with safe_open(path, framework="pt") as file:
+        with undamaged(path), safe_open(path, framework="pt") as file:
             names = {name.removeprefix(prefix): name for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
             found |= {name: tuple(file.get_slice(stored).get_shape()) for name, stored in names.items()}
             wanted = [name for name in names if name.startswith(parts)]

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from streamsynth.engine.mapped import undamaged
 from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.models.wan.model import WanTransformer
 from streamsynth.models.wan.original_names import Part, part_of, renamed
@@ -79,7 +80,8 @@ def _read(source: Path) -> Mapping[str, Any]:
     if not source.is_file():
         raise invalid_value("file", str(source), "a file that is there")
     if source.suffix == ".safetensors":
-        return load_file(source)
+        with undamaged(source):
+            return load_file(source)
     try:
         read = torch.load(source, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
