@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
+import msgspec.inspect
 
-from streamsynth.errors import ErrorCode, StreamSynthError, unknown_field
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value, unknown_field
 from streamsynth.realtime.limits import Limits
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class ClientMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
@@ -98,19 +101,17 @@ class ClientDecoder:
         """
         try:
             # Skips every other field without building it: a large message costs little until type and size are known.
-            name = _envelope.decode(data).type
+            name = _refusing(data, _Envelope, _envelope).type
             kind = self._messages.get(name)
             if kind is None:
                 raise self._unknown(name)
             first = issubclass(kind, FirstMessage)
             _check_size(name, data, limits.config_message_bytes if first else limits.message_bytes)
             if not first:
-                return self._decoders[name].decode(data)
+                return _refusing(data, kind, self._decoders[name])
             fields = _any_object.decode(data)
             del fields["type"]
             return kind(fields)
-        except msgspec.ValidationError as error:
-            raise validation_error(str(error)) from None
         except (msgspec.DecodeError, RecursionError) as error:
             raise StreamSynthError(ErrorCode.INVALID_JSON, f"the message is not valid JSON: {error}") from None
 
@@ -118,6 +119,14 @@ class ClientDecoder:
         known = ", ".join(self._messages)
         message = f"there is no message {_shortened(name)!r}; a client may send {known}"
         return StreamSynthError(ErrorCode.UNKNOWN_MESSAGE, message, param="type")
+
+
+def _refusing(data: str, kind: type[S], decoder: msgspec.json.Decoder[S]) -> S:
+    """The struct; raises StreamSynthError for what is wrong with which field."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise validation_error(error, kind, lambda: _any_object.decode(data)) from None
 
 
 def _check_size(name: str, data: str, limit: int) -> None:
@@ -131,18 +140,50 @@ def _check_size(name: str, data: str, limit: int) -> None:
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$[^`]*`)?\Z", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*?)`")
-_AT_PATH = re.compile(r"(.*) - at `\$\.(\w+).*`", re.DOTALL)
+_AT_PATH = re.compile(r".* - at `\$\.(\w+).*`", re.DOTALL)
 
 
-def validation_error(problem: str) -> StreamSynthError:
-    """The refusal for what msgspec found; it says only in words which field it means."""
+def validation_error(
+    error: msgspec.ValidationError, kind: type[msgspec.Struct], given: Callable[[], Mapping[str, object]]
+) -> StreamSynthError:
+    """The refusal for what msgspec found in the fields `given` for a struct of this kind; it says only in words which
+    one it means."""
+    problem = str(error)
     if found := _UNKNOWN.match(problem):
         return unknown_field(found[1])
     if found := _MISSING.match(problem):
         return StreamSynthError(ErrorCode.MISSING_FIELD, f"{found[1]} is missing", param=found[1])
     if found := _AT_PATH.match(problem):
-        return StreamSynthError(ErrorCode.INVALID_VALUE, f"{found[2]}: {_shortened(found[1])}", param=found[2])
+        name, limit = found[1], _limit(kind, found[1])
+        try:
+            return invalid_value(name, given()[name], limit)
+        except msgspec.ValidationError:  # a number of thousands of digits, which nothing reads
+            return StreamSynthError(ErrorCode.INVALID_VALUE, f"{name} must be {limit}", param=name)
     return StreamSynthError(ErrorCode.INVALID_JSON, f"a message is one JSON object: {_shortened(problem)}")
+
+
+def _limit(kind: type[msgspec.Struct], name: str) -> str:
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    allowed = (_allowed(field.type) for field in info.fields if field.encode_name == name)
+    return next(allowed, "given once")  # None of them is the message's type.
+
+
+def _allowed(kind: msgspec.inspect.Type) -> str:
+    match kind:
+        case msgspec.inspect.UnionType(types=types):
+            return " or ".join(_allowed(each) for each in types)
+        case msgspec.inspect.NoneType():
+            return "null"
+        case msgspec.inspect.IntType(ge=lowest, le=highest):
+            return f"an integer within {lowest}..{highest}"
+        case msgspec.inspect.EnumType(cls=values):
+            return "one of " + ", ".join(each.value for each in values)
+        case msgspec.inspect.StrType():
+            return "a string"
+        case msgspec.inspect.DictType():
+            return "an object"
+    raise TypeError(f"no words for {kind}")
 
 
 def _shortened(text: str) -> str:

@@ -161,7 +161,7 @@ def parse_interaction(fields: Mapping[str, Any], drawn_id: str) -> Interaction:
     try:
         asked = msgspec.convert(fields, _Asked, strict=True)
     except msgspec.ValidationError as error:
-        raise validation_error(str(error)) from None
+        raise validation_error(error, _Asked, lambda: fields) from None
     return Interaction(
         drawn_id if asked.event_id is None else _check_event_id(asked.event_id),
         check_event(asked.event),

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.realtime import speech_messages as wire
+from streamsynth.realtime import video_messages as video
 from streamsynth.realtime.limits import Limits
+from streamsynth.realtime.messages import FirstMessage
 from streamsynth.realtime.speech_messages import CLIENT_MESSAGES, SERVER_MESSAGES, decode_client_message
 
 LIMITS = Limits()
@@ -113,6 +115,29 @@ def test_a_wrong_type_is_an_invalid_value_naming_the_field(message: dict[str, An
     value = message[field]
     text = "1" + "0" * 5000 if isinstance(value, int) and value > 2**64 else json.dumps(value)
     assert refusal(f'{data[:-1]},"{field}":{text}}}') == (ErrorCode.INVALID_VALUE, field)
+
+
+def test_a_refused_field_of_any_message_says_its_value_and_what_is_allowed() -> None:
+    """None but those of first messages, which the model's own limits are for."""
+    refused = {}
+    for decode_message, messages in (
+        (decode_client_message, CLIENT_MESSAGES),
+        (video.decode_client_message, video.CLIENT_MESSAGES),
+    ):
+        for name, kind in messages.items():
+            for field in () if issubclass(kind, FirstMessage) else kind.__struct_fields__:
+                with pytest.raises(StreamSynthError) as caught:
+                    decode_message(json.dumps({"type": name, field: [-1]}), LIMITS)
+                assert (caught.value.code, caught.value.param) == (ErrorCode.INVALID_VALUE, field)
+                refused[field] = caught.value.message
+    assert refused == {
+        "text": "text is [-1]; it must be a string",
+        "utterance_index": f"utterance_index is [-1]; it must be an integer within {-(2**63)}..{2**63 - 1} or null",
+        "interaction": "interaction is [-1]; it must be an object",
+        "pts": f"pts is [-1]; it must be an integer within 0..{2**62}",
+    }
+    with pytest.raises(StreamSynthError, match=r"^type is 5; it must be a string$"):
+        decode({"type": 5})
 
 
 def test_missing_text_is_named() -> None:

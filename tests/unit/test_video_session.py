@@ -22,6 +22,7 @@ from streamsynth.realtime.picture_queue import Dropped
 from streamsynth.realtime.socket_session import End
 from streamsynth.realtime.video_events import FinishVideo, StartVideo, Steer, StopVideo
 from streamsynth.realtime.video_fields import parse_video_fields
+from streamsynth.realtime.video_messages import parse_interaction
 from streamsynth.realtime.video_session import VideoSession
 from streamsynth.testing.paint_pipeline import PAINT
 
@@ -203,6 +204,25 @@ def test_a_malformed_interaction_is_refused_by_name_and_the_video_goes_on(fields
     driver.steer("a", **fields)
     assert driver.errors() == [(code, "a")]
     assert driver.session.effects() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"mode": "zap"}, "mode is 'zap'; it must be one of replace, append"),
+        ({"kv": "zap"}, "kv is 'zap'; it must be one of keep, recache, reset or null"),
+        ({"transition_chunks": 1001}, "transition_chunks is 1001; it must be an integer within 0..1000 or null"),
+        ({"transition_chunks": 0.5}, "transition_chunks is 0.5; it must be an integer within 0..1000 or null"),
+        ({"event_id": 5}, "event_id is 5; it must be a string or null"),
+        ({"event": "snow"}, "event is 'snow'; it must be an object"),
+    ],
+)
+def test_a_refused_field_of_an_interaction_says_its_value_and_what_is_allowed(
+    fields: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(StreamSynthError) as caught:
+        parse_interaction({"event": {"prompt": "snow"}, **fields}, "drawn")
+    assert (caught.value.message, caught.value.param) == (said, *fields)
 
 
 def test_a_seed_may_be_steered_as_text_since_javascript_rounds_it() -> None:
