@@ -14,7 +14,7 @@ from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.observe.metrics import CONTENT_TYPE
 from streamsynth.realtime.fields import HINTS
 from streamsynth.realtime.keys import DRAINING, LIMITS, METRICS, MODEL_LIMITS, RUNTIME
-from streamsynth.realtime.names import MODEL_ALIASES, resolve_model, voice_aliases
+from streamsynth.realtime.names import MODEL_ALIASES, is_alias, resolve_model, voice_aliases
 from streamsynth.runtime import Runtime
 from streamsynth.speech import SpeechTraits
 from streamsynth.video import VideoTraits
@@ -33,8 +33,10 @@ async def show_model(request: web.Request) -> web.Response:
     for model in _models(runtime):
         if model["id"] == name:
             return web.json_response(model)
-    alias_of = resolve_model(name, runtime.speech_models)  # raises, unless it is a dated alias
-    return web.json_response(_model(name, alias_of=alias_of))
+    if runtime.speech_models and is_alias(name):  # a dated one
+        return web.json_response(_model(name, alias_of=resolve_model(name, runtime.speech_models)))
+    message = f"there is no model {name[:60]!r}; this server has {', '.join(runtime.models)}"
+    raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
 
 
 async def list_voices(request: web.Request) -> web.Response:

@@ -29,11 +29,15 @@ def resolve_model(name: object, models: Mapping[str, Pipeline]) -> str:
         raise invalid_value("model", name, "a string")
     if name in models:
         return name
-    if name in MODEL_ALIASES or name.startswith(_DATED_ALIAS):
+    if is_alias(name):
         return default
-    known = ", ".join(models)
-    message = f"there is no model {name[:60]!r}; this server has {known}, and {', '.join(MODEL_ALIASES)} mean {default}"
+    known = f"this server has {', '.join(models)}, and {', '.join(MODEL_ALIASES)} mean {default}"
+    message = f"there is no model {name[:60]!r} that speaks; {known}"
     raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
+
+
+def is_alias(name: str) -> bool:
+    return name in MODEL_ALIASES or name.startswith(_DATED_ALIAS)
 
 
 def voice_aliases(traits: SpeechTraits) -> dict[str, str]:

@@ -82,8 +82,12 @@ def _resolve_model(name: object, models: Mapping[str, Pipeline]) -> str:
     if not isinstance(name, str):
         raise invalid_value("model", name, "a string")
     if name not in steerable:
-        wanted = "makes whole clips, by /v1/videos" if name in models else "is not here"
-        message = f"the model {name[:60]!r} {wanted}; this server has {', '.join(steerable)}"
+        said = f"there is no model {name[:60]!r} that makes video"
+        if name in models:
+            clips = "video" in models[name].video.kinds
+            made = "whole clips, by /v1/videos" if clips else "images, by /v1/images/generations"
+            said = f"the model {name!r} makes {made}"
+        message = f"{said}; this server has {', '.join(steerable)}"
         raise StreamSynthError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
     return name
 

@@ -75,6 +75,7 @@ def test_openai_model_names_mean_the_default_model(alias: str) -> None:
 
 def test_another_unknown_model_is_not_found() -> None:
     error = refusal(model="kokoro")
+    assert error.message.startswith("there is no model 'kokoro' that speaks; this server has plain, ")
     assert (error.code, error.param, error.rendering.http_status) == (ErrorCode.MODEL_NOT_FOUND, "model", 404)
 
 

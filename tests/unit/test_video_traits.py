@@ -41,5 +41,9 @@ def test_the_realtime_socket_takes_the_first_model_that_can_be_watched_and_refus
     with pytest.raises(StreamSynthError, match="'clips' makes whole clips, by /v1/videos") as refused:
         parse_video_fields({**start, "model": "clips"}, models, payload_bytes=1 << 20, loopback=True)
     assert (refused.value.code, refused.value.param) == (ErrorCode.MODEL_NOT_FOUND, "model")
+    assert refused.value.message == "the model 'clips' makes whole clips, by /v1/videos; this server has paint"
+    with pytest.raises(StreamSynthError) as refused:
+        parse_video_fields({**start, "model": "hibari"}, models, payload_bytes=1 << 20, loopback=True)
+    assert refused.value.message == "there is no model 'hibari' that makes video; this server has paint"
     with pytest.raises(StreamSynthError, match="no model of this server makes video while it is watched"):
         parse_video_fields(start, {"clips": CLIPS}, payload_bytes=1 << 20, loopback=True)
