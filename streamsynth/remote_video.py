@@ -54,8 +54,14 @@ class RemoteVideo:
         self._ended: Exception | None = None
         self._shape = (0, 0, 3)
         self._fps = self._ticks = 1
+        self._num_frames: object = None
+        self._final = False
+        """The chunk that ends the video is among those that were put."""
+        self._over = False
+        """It was received."""
 
     async def open(self, fields: Mapping[str, object]) -> VideoConfig:
+        self._num_frames = fields.get("num_frames")
         try:
             self._socket = await connect_socket(self._url, self._api_key)
             self._tasks = [asyncio.create_task(self._read(self._socket)), asyncio.create_task(self._keep_alive())]
@@ -72,14 +78,16 @@ class RemoteVideo:
             await self._changed.wait_for(lambda: self._chunks or self._ended is not None)
             if self._chunks:
                 self._changed.notify_all()
-                return self._chunks.popleft()
+                chunk = self._chunks.popleft()
+                self._over = chunk.final
+                return chunk
         assert self._ended is not None
         raise self._ended
 
     def interact(self, fields: Mapping[str, object]) -> asyncio.Future[Receipt]:
         # The server's own checks, here: what cannot be asked is refused at once, as by the models of this process.
         interaction = wire.parse_interaction(fields, f"evt-{secrets.token_hex(8)}")
-        if self._ended is not None:
+        if self._over or self._ended is not None:
             raise StreamSynthError(ErrorCode.INTERACTION_NOT_ACTIVE, "the video is over")
         self._ledger.accept(interaction, 0.0)
         self._ledger.settle(interaction.event_id)  # How many may wait, the server knows sooner.
@@ -177,7 +185,8 @@ class RemoteVideo:
             case wire.InteractionSuperseded(event_id=event_id, by=by):
                 self._receipts.settle(event_id, Superseded(event_id, by))
             case wire.SessionDone(frames=frames, chunks=chunks):
-                await self._put(self._chunk([], frames, ChunkReport(chunks), final=True))
+                if not self._final:  # It was stopped: nothing said which of its pictures would be the last.
+                    await self._put(self._chunk([], frames, ChunkReport(chunks), final=True))
                 await self._end(EndOfEdge())
             case Error():
                 await self._refused(message)
@@ -222,7 +231,9 @@ class RemoteVideo:
             metadata.active_event_ids,
             metadata.completed_event_ids,
         )
-        await self._put(self._chunk(pictures, first.pts // self._ticks, report))
+        first_frame = first.pts // self._ticks
+        self._final = first_frame + len(pictures) == self._num_frames
+        await self._put(self._chunk(pictures, first_frame, report, final=self._final))
 
     def _chunk(
         self, pictures: list[npt.NDArray[np.uint8]], first_frame: int, report: ChunkReport, *, final: bool = False

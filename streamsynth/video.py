@@ -130,7 +130,7 @@ class VideoChunk:
 
     `first_frame` counts from the video's start at `fps` a second; chunks are contiguous. `report` says which of the
     model's chunks this belongs to, and what steered it; one of the model's chunks may come in several of these. The
-    last one is `final` and may be empty.
+    last one is `final`. That of a video that was stopped may be empty: its report has the number of chunks before it.
     """
 
     pictures: npt.NDArray[np.uint8]

@@ -49,6 +49,37 @@ async def test_a_video_is_read_to_its_end(door: str, server: ServerProcess) -> N
 
 
 @both
+@pytest.mark.parametrize(
+    ("num_frames", "chunks"), [(20, [(0, 0, 9), (1, 9, 11)]), (33, [(0, 0, 9), (1, 9, 12), (2, 21, 12)])]
+)
+async def test_the_chunks_of_a_video_are_those_that_the_model_made(
+    num_frames: int, chunks: list[tuple[int, int, int]], door: str, server: ServerProcess
+) -> None:
+    """The last one has pictures and is final, and no empty one follows it: one that ends early, and one that does
+    not."""
+    async with opened(door, server) as synth, synth.video_session("red", num_frames=num_frames, **SMALL) as video:
+        read = [chunk async for chunk in video]
+    assert [(each.report.chunk, each.first_frame, len(each.pictures)) for each in read] == chunks
+    assert [each.final for each in read] == [False] * (len(chunks) - 1) + [True]
+
+
+@both
+async def test_a_video_that_was_stopped_ends_with_an_empty_chunk_that_counts_those_before_it(
+    door: str, server: ServerProcess
+) -> None:
+    async with opened(door, server) as synth, synth.video_session("red", **SMALL) as video:
+        read = []
+        async for chunk in video:
+            read.append(chunk)
+            video.stop()
+    *made, last = read
+    assert [each.report.chunk for each in read] == list(range(len(read)))
+    assert (len(last.pictures), last.final) == (0, True)
+    assert last.first_frame == sum(len(each.pictures) for each in made)
+    assert all(len(each.pictures) and not each.final for each in made)
+
+
+@both
 async def test_a_video_that_is_over_cannot_be_steered(door: str, server: ServerProcess) -> None:
     async with opened(door, server) as synth, synth.video_session("red", num_frames=12, **SMALL) as video:
         assert [chunk async for chunk in video][-1].final
