@@ -11,6 +11,7 @@ from pathlib import Path
 from aiohttp import web
 
 from streamsynth.errors import ErrorCode, StreamSynthError
+from streamsynth.realtime.http_errors import error_response
 from streamsynth.realtime.http_work import work_of
 from streamsynth.realtime.http_writer import BodyWriter
 from streamsynth.realtime.keys import LIMITS
@@ -30,7 +31,7 @@ async def send_file(request: web.Request, path: Path, content_type: str) -> web.
         size = os.fstat(file.fileno()).st_size
         status, part = _asked(request, size)
         if status == 416:
-            return web.Response(status=416, headers={"Content-Range": f"bytes */{size}"})
+            return _unsatisfiable(request.headers["Range"], size)
         headers = {
             "Content-Type": content_type,
             "Content-Length": str(len(part)),
@@ -48,6 +49,13 @@ async def send_file(request: web.Request, path: Path, content_type: str) -> web.
                 data = await asyncio.to_thread(file.read, min(_READ_BYTES, part.stop - at))
                 await writer.write(data)
         return await writer.end()
+
+
+def _unsatisfiable(asked: str, size: int) -> web.Response:
+    message = f"Range is {asked[:60]!r}; it must have some of the {size} bytes that there are"
+    response = error_response(StreamSynthError(ErrorCode.RANGE_NOT_SATISFIABLE, message, param="Range"))
+    response.headers["Content-Range"] = f"bytes */{size}"
+    return response
 
 
 def _asked(request: web.Request, size: int) -> tuple[int, range]:

@@ -25,6 +25,7 @@ class ErrorCode(StrEnum):
     MODEL_NOT_FOUND = "model_not_found"
     NOT_FOUND = "not_found"
     NOT_READY = "not_ready"
+    RANGE_NOT_SATISFIABLE = "range_not_satisfiable"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     # The client spoke out of turn.
     CONFIG_REQUIRED = "config_required"
@@ -99,6 +100,7 @@ TABLE: Mapping[ErrorCode, Rendering] = {
     ErrorCode.MODEL_NOT_FOUND: Rendering(404, "not_found_error"),
     ErrorCode.NOT_FOUND: Rendering(404, "not_found_error"),
     ErrorCode.NOT_READY: Rendering(409),
+    ErrorCode.RANGE_NOT_SATISFIABLE: Rendering(416),
     ErrorCode.METHOD_NOT_ALLOWED: Rendering(405),
     ErrorCode.CANCELLED: Rendering(499, close_code=1000),
     ErrorCode.UNAUTHORIZED: Rendering(401, "authentication_error"),

@@ -210,6 +210,12 @@ async def test_a_part_of_the_file_can_be_asked_for(server: ServerProcess) -> Non
         for asked in (f"bytes={size}-", "bytes=-0"):
             async with http.get(path, headers={"Range": asked}) as answer:
                 assert (answer.status, answer.headers["Content-Range"]) == (416, f"bytes */{size}")
+                assert (await answer.json())["error"] == {
+                    "message": f"Range is '{asked}'; it must have some of the {size} bytes that there are",
+                    "type": "invalid_request_error",
+                    "param": "Range",
+                    "code": "range_not_satisfiable",
+                }
         async with http.head(path) as answer:
             assert (answer.status, answer.content_type) == (200, "video/mp4")
             assert int(answer.headers["Content-Length"]) == size
