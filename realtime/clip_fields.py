@@ -103,8 +103,8 @@ def whole_number(name: str, value: object, low: int, high: int, of: str = "") ->
 
 
 def _given(fields: Mapping[str, object]) -> dict[str, object]:
-    """Null, and a form's empty field, are as absent."""
-    return {name: value for name, value in fields.items() if value is not None and value != ""}
+    """Null, and a form's empty field, are as absent; an empty prompt is one that says nothing."""
+    return {name: value for name, value in fields.items() if value is not None and (value != "" or name == "prompt")}
 
 
 def _settings(

@@ -13,9 +13,10 @@ from aiohttp import web
 
 from streamsynth.clip_file import last_picture
 from streamsynth.codecs import StillFormat, encode_still
+from streamsynth.errors import invalid_value
 from streamsynth.graph.flow import first_cause
 from streamsynth.realtime.clip_fields import ClipSettings, parse_image_fields, parse_image_format, whole_number
-from streamsynth.realtime.fields import INT64_MAX, INT64_MIN
+from streamsynth.realtime.fields import INT64_MAX
 from streamsynth.realtime.form_body import read_fields
 from streamsynth.realtime.http_work import video_flow, work_of
 from streamsynth.realtime.keys import DRAINING, LIMITS, METRICS, REQUEST_ID, RUNTIME
@@ -37,7 +38,7 @@ async def create_images(request: web.Request) -> web.Response:
     app[DRAINING].refuse_if_begun()
     fields = await read_fields(request, app[LIMITS])
     settings = parse_image_fields(fields, app[RUNTIME].video_models, app[LIMITS])
-    asked = _Asked(settings, _parse_count(fields, app[LIMITS]), parse_image_format(fields))
+    asked = _Asked(settings, _parse_count(fields, app[LIMITS], settings.seed), parse_image_format(fields))
     logger.info("image request %s: model=%s, n=%d", request[REQUEST_ID], settings.model, asked.count)
     status = "failed"
     try:
@@ -52,9 +53,12 @@ async def create_images(request: web.Request) -> web.Response:
     return await asyncio.to_thread(_answer, asked, files)
 
 
-def _parse_count(fields: Mapping[str, object], limits: Limits) -> int:
+def _parse_count(fields: Mapping[str, object], limits: Limits, seed: int) -> int:
     value = fields.get("n")
-    return 1 if value in (None, "") else whole_number("n", value, 1, limits.request_images)
+    count = 1 if value in (None, "") else whole_number("n", value, 1, limits.request_images)
+    if seed + count - 1 > INT64_MAX:
+        raise invalid_value("seed", seed, f"at most {INT64_MAX - count + 1} where n is {count}: they count up from it")
+    return count
 
 
 async def _make_all(request: web.Request, asked: _Asked) -> list[bytes]:
@@ -76,10 +80,7 @@ async def _make(request: web.Request, settings: ClipSettings, format: StillForma
 
 
 def _seeded(settings: ClipSettings, offset: int) -> ClipSettings:
-    seed = settings.seed + offset
-    if seed > INT64_MAX:
-        seed += INT64_MIN - INT64_MAX - 1
-    return replace(settings, request=replace(settings.request, seed=seed))
+    return replace(settings, request=replace(settings.request, seed=settings.seed + offset))
 
 
 def _answer(asked: _Asked, files: list[bytes]) -> web.Response:

@@ -105,14 +105,16 @@ def fields_of(picture: bytes | str | Path | None, fields: Mapping[str, Any]) -> 
 
 
 def image_format(output: Path | None, format: str | None) -> str:  # noqa: A002 - the word for it
-    """What was asked for, by name or by the file's ending; png where nobody says."""
+    """What was asked for, by name or by the file's ending; png where nobody says. Raises INVALID_VALUE where the two
+    say different things."""
+    said = None if output is None else IMAGE_FORMATS.get(output.suffix.lower())
     if format is not None:
+        if said is not None and format != said and format in IMAGE_FORMATS.values():
+            raise invalid_value("format", format, f"{said}, or absent, as the name {str(output)[-40:]!r} ends")
         return format
-    if output is None:
-        return "png"
-    if output.suffix.lower() not in IMAGE_FORMATS:
+    if output is not None and said is None:
         raise invalid_value("output", str(output), "a file that ends in " + ", ".join(IMAGE_FORMATS))
-    return IMAGE_FORMATS[output.suffix.lower()]
+    return said or "png"
 
 
 async def make_video(

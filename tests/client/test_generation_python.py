@@ -106,6 +106,9 @@ async def test_what_is_refused_is_the_same_error_and_leaves_no_file(
         with pytest.raises(StreamSynthError) as unknown:
             await synth.generate_image("red", output=tmp_path / "a.gif")
         assert unknown.value.param == "output"
+        with pytest.raises(StreamSynthError, match=r"format is 'jpeg'; it must be png, .*/a\.png' ends") as other:
+            await synth.generate_image("red", format="jpeg", output=tmp_path / "a.png")
+        assert other.value.param == "format"
     assert names(tmp_path) == []
 
 

@@ -99,6 +99,9 @@ def decoded(data: bytes) -> np.ndarray:
     [
         ({"n": 0}, (400, "invalid_value", "n")),
         ({"n": 11}, (400, "invalid_value", "n")),
+        ({"n": 2, "seed": 2**63 - 1}, (400, "invalid_value", "seed")),
+        ({"n": 3, "seed": str(2**63 - 2)}, (400, "invalid_value", "seed")),
+        ({"prompt": ""}, (400, "invalid_value", "prompt")),
         ({"output_format": "webp"}, (400, "invalid_value", "output_format")),
         ({"response_format": "url"}, (400, "invalid_value", "response_format")),
         ({"seconds": 4}, (400, "unsupported_field", "seconds")),

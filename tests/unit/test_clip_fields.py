@@ -106,6 +106,7 @@ def test_hints_are_taken_and_said_to_be_ignored() -> None:
     ("fields", "code", "param", "said"),
     [
         ({"prompt": " "}, ErrorCode.INVALID_VALUE, "prompt", "1 to 4096"),
+        ({"prompt": ""}, ErrorCode.INVALID_VALUE, "prompt", "prompt is ''; it must be text of 1 to 4096 characters"),
         ({"prompt": None}, ErrorCode.MISSING_FIELD, "prompt", "missing"),
         ({"model": "stills"}, ErrorCode.MODEL_NOT_FOUND, "model", "makes video; this server has paint, clips"),
         ({"model": 3}, ErrorCode.INVALID_VALUE, "model", "a string"),
