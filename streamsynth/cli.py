@@ -74,9 +74,10 @@ def main(args: list[str] | None = None) -> None:
         typer.echo(f"error: {missing}", err=True)
         sys.exit(2)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno == errno.ENOSPC:
+            give_up_output()
+        elif error.filename is None:
             raise
-        give_up_output()
         typer.echo(f"error: {error.filename or 'standard output'}: {error.strerror}", err=True)
         sys.exit(2)
     except SystemExit as ending:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from typing import Any
 
-from streamsynth.errors import invalid_value
+from streamsynth.errors import ErrorCode, StreamSynthError, invalid_value
 from streamsynth.extras import missing_extra
 
 
 def open_engine(engine: str, options: Mapping[str, Any], **seat: Any) -> Any:
     """Import `engine` ("module:callable") and call it. Raises what that raises, START_FAILED where an extra is not
-    installed, and INVALID_VALUE for a `device` that is not here."""
+    installed or a file cannot be read, and INVALID_VALUE for a `device` that is not here."""
     module, _, name = engine.partition(":")
     try:
         load = getattr(importlib.import_module(module), name)
@@ -23,6 +24,11 @@ def open_engine(engine: str, options: Mapping[str, Any], **seat: Any) -> Any:
         if (missing := missing_extra(error, "this model")) is not None:
             raise missing from None
         raise
+    except OSError as error:
+        if error.filename is None:
+            raise
+        message = f"{os.fsdecode(error.filename)}: {error.strerror}"
+        raise StreamSynthError(ErrorCode.START_FAILED, message) from error
 
 
 def check_device(name: object, param: str = "device") -> None:

@@ -87,6 +87,25 @@ def test_a_device_that_is_not_here_is_refused_with_what_may_be(arguments: tuple[
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("bench", "rollout", "/nowhere", "--device", "cpu"), "error: /nowhere/transformer/config.json: No such file"),
+        (
+            (
+                *("serve", "--port", "0", "--model", "wan", "--set", "rollout.folder=/nowhere"),
+                *("--set", "rollout.device=cpu", "--set", "rollout.kv_cache_memory_bytes=1000000"),
+            ),
+            "error: stage wan.rollout did not load: /nowhere/transformer/config.json: No such file or directory",
+        ),
+    ],
+)
+def test_a_file_that_is_not_there_is_one_line(arguments: tuple[str, ...], said: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr and len(done.stderr.splitlines()) == 1
+
+
 def test_weights_of_a_file_that_was_written_on_are_refused_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}more")
     with pytest.raises(StreamSynthError, match=r"model\.safetensors is no safetensors file"):
