@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -201,3 +202,17 @@ def test_an_option_that_makes_no_sense_is_refused_by_name(option: str, value: ob
 def test_a_size_that_the_model_would_round_is_refused_when_it_starts(tmp_path: Path) -> None:
     with pytest.raises(StreamSynthError, match="WanPipeline makes sides that are multiples of 16, not 40x32"):
         load_clips(**options(save("wan", tmp_path), sizes=["40x32"]))
+
+
+@pytest.mark.parametrize("part", ["transformer", "text_encoder"])
+def test_a_part_without_all_of_its_weights_is_refused(part: str, tmp_path: Path) -> None:
+    """diffusers and transformers draw what is missing at random, and go on."""
+    folder = save("wan", tmp_path)
+    config = folder / part / "config.json"
+    before = json.loads(config.read_text())
+    config.write_text(json.dumps({**before, "num_layers": before["num_layers"] + 1}))
+    with pytest.raises(StreamSynthError, match="are not there, among them") as refused:
+        load_pipeline(folder, dtype=torch.float32)
+    assert refused.value.code is ErrorCode.START_FAILED
+    config.write_text(json.dumps(before))
+    load_pipeline(folder, dtype=torch.float32)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +44,41 @@ def component_source(folder: Path, component: str, dtype: torch.dtype) -> Source
 
 @contextmanager
 def whole_files(folder: Path, param: str) -> Iterator[None]:
-    """Around a load from the folder: raises START_FAILED, naming it, where its files are not what diffusers wrote."""
+    """Around a load from the folder, by one thread: raises START_FAILED, naming it, where its files are not what
+    diffusers wrote, or have not all of a model's weights."""
     try:
-        yield
+        with _nothing_drawn():
+            yield
     except (OSError, ValueError, TypeError) as error:
         if isinstance(error, OSError) and error.strerror is not None:
             raise
         why = " ".join(str(error).split())
         message = f"{folder} cannot be loaded: its files are damaged or do not belong together: {why[:200]}"
         raise StreamSynthError(ErrorCode.START_FAILED, message, param=param) from error
+
+
+@contextmanager
+def _nothing_drawn() -> Iterator[None]:
+    """What a file lacks, diffusers and transformers fill with random numbers, and warn: here it is a ValueError."""
+    from diffusers import ModelMixin
+    from transformers import PreTrainedModel
+
+    with ExitStack() as patched:
+        for kind in (ModelMixin, PreTrainedModel):
+            before = kind.__dict__["from_pretrained"]
+            patched.callback(setattr, kind, "from_pretrained", before)
+            setattr(kind, "from_pretrained", classmethod(_refusing_gaps(before.__func__)))  # noqa: B010 - not for mypy
+        yield
+
+
+def _refusing_gaps(load: Callable[..., Any]) -> Callable[..., Any]:
+    def whole(kind: type, *given: Any, output_loading_info: bool = False, **options: Any) -> Any:
+        model, info = load(kind, *given, output_loading_info=True, **options)
+        if missing := sorted(info["missing_keys"]):
+            raise ValueError(f"{len(missing)} weights of {kind.__name__} are not there, among them {missing[0]}")
+        return (model, info) if output_loading_info else model
+
+    return whole
 
 
 def _class_of(origin: Path) -> Any:
