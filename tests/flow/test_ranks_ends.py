@@ -80,7 +80,7 @@ async def test_a_stage_that_cannot_start_says_why(changed: dict[str, str], said:
 
 async def test_a_rank_that_fails_alone_at_the_start_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a divided sequence, where the other waits for it in the middle of a pass."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(lone_rank.__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(lone_rank.__file__).parent), prepend=os.pathsep)
     with pytest.raises(StreamSynthError, match=r"stage diffusers\.denoiser did not load: rank 1 has ended") as failed:
         async with started(folder, engine=lone_rank.FAILING_AT_START, ulysses_degree="2"):
             pass

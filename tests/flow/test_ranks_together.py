@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -30,7 +31,7 @@ async def divided(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator
     """Once for all tests of each way: what they do to it, it survives."""
     weights = SHARDED if request.param == "sharded" else {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(lone_rank.__file__).parent))
+        patch.setenv("PYTHONPATH", str(Path(lone_rank.__file__).parent), prepend=os.pathsep)
         async with started(folder, engine=lone_rank.ENGINE, ulysses_degree="2", **weights) as runtime:
             yield runtime
 

@@ -79,7 +79,7 @@ async def test_a_device_that_fails_where_the_other_does_not_ends_the_stage_withi
     seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other's host does not wait for the exchange that its device is in; it is found all the same."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(lone_rank.__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(lone_rank.__file__).parent), prepend=os.pathsep)
     async with started(folder, engine=lone_rank.ENGINE, device="cuda", ulysses_degree="2", **SHARDED) as runtime:
         began = time.monotonic()
         outcome = await Asked(runtime, seed=seed).flow.outcome
@@ -88,7 +88,7 @@ async def test_a_device_that_fails_where_the_other_does_not_ends_the_stage_withi
 
 
 async def test_what_fails_on_both_devices_fails_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(lone_rank.__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(lone_rank.__file__).parent), prepend=os.pathsep)
     async with started(folder, engine=lone_rank.ENGINE, device="cuda", ulysses_degree="2", **SHARDED) as runtime:
         outcome = await Asked(runtime, seed=1002).flow.outcome
         assert outcome.error is not None and outcome.error.code is ErrorCode.ENGINE_FAILED

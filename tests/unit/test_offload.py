@@ -348,6 +348,21 @@ def test_a_pass_outside_of_inference_mode_follows_one_inside() -> None:
     assert torch.equal(model(x), expected)
 
 
+def test_what_was_made_under_inference_mode_is_ordinary_on_its_device() -> None:
+    """Also where it moves nowhere, and what two modules share stays one."""
+    model, x = network(), given()
+    model.last.bias = nn.Parameter(model.first.bias[:7].clone())
+    model.blocks[1].norm.bias = model.blocks[0].norm.bias
+    expected = model(x)
+    assert model.first.weight.is_inference()
+    offload_blocks(model)
+    shared = model.blocks[0].norm.bias
+    assert shared is model.blocks[1].norm.bias
+    assert not any(each.is_inference() for each in (model.first.weight, model.last.bias, shared))
+    with torch.inference_mode(False), torch.no_grad():
+        assert torch.equal(model(x.clone()), expected)
+
+
 def test_blocks_of_unequal_sizes_share_slots() -> None:
     class Uneven(Network):
         def __init__(self) -> None:

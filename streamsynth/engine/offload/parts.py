@@ -48,15 +48,24 @@ def block_parts(model: nn.Module, plan: OffloadPlan) -> list[BlockParts]:
 
 
 def move_present(model: nn.Module, device: torch.device) -> None:
-    """Move what is not absent, sharing kept."""
+    """Move what is not absent, sharing kept. A parameter that was made under inference mode is made anew: with other
+    data it would be neither of that mode nor ordinary, and torch computes with it in neither."""
     moved: dict[int, Tensor] = {}
     for module in model.modules():
-        for parameter in module._parameters.values():
-            if parameter is not None and not isinstance(parameter, AbsentWeight):
+        for name, parameter in module._parameters.items():
+            if parameter is None or isinstance(parameter, AbsentWeight):
+                continue
+            if parameter.is_inference():
+                module._parameters[name] = moved.setdefault(id(parameter), _made_anew(parameter, device))
+            else:
                 parameter.data = parameter.data.to(device)
         for name, buffer in module._buffers.items():
             if buffer is not None:
                 module._buffers[name] = moved.setdefault(id(buffer), buffer.to(device))
+
+
+def _made_anew(parameter: nn.Parameter, device: torch.device) -> nn.Parameter:
+    return nn.Parameter(parameter.to(device, copy=True), requires_grad=parameter.requires_grad)
 
 
 def _holders(model: nn.Module, plan: OffloadPlan) -> dict[int, set[str | None]]:
