@@ -51,12 +51,13 @@ def move_present(model: nn.Module, device: torch.device) -> None:
     """Move what is not absent, sharing kept. A parameter that was made under inference mode is made anew: with other
     data it would be neither of that mode nor ordinary, and torch computes with it in neither."""
     moved: dict[int, Tensor] = {}
+    made: dict[int, nn.Parameter] = {}
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is None or isinstance(parameter, AbsentWeight):
                 continue
             if parameter.is_inference():
-                module._parameters[name] = moved.setdefault(id(parameter), _made_anew(parameter, device))
+                module._parameters[name] = made.setdefault(id(parameter), _made_anew(parameter, device))
             else:
                 parameter.data = parameter.data.to(device)
         for name, buffer in module._buffers.items():
