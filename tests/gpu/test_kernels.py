@@ -33,10 +33,10 @@ def error(found: Tensor, expected: Tensor) -> float:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("rows", [1, 2, 5, 64, 100])
-def test_products_equal_the_plain_ones(rows: int, overlap: bool) -> None:
+@pytest.mark.parametrize("rows", [1, 2, 5, 64, 100, 200])
+@pytest.mark.parametrize(("k", "n"), [(4096, 1024), (1024, 1024), (2048, 2048), (4096, 2048), (576, 192), (1024, 1000)])
+def test_products_equal_the_plain_ones(k: int, n: int, rows: int, overlap: bool) -> None:
     products = Products(CUDA, overlap=overlap)
-    k, n = 4096, 1024
     x, norm, next_norm = torch.randn(rows, k).bfloat16(), torch.rand(k).bfloat16() + 0.5, torch.rand(n).bfloat16() + 0.5
     weight, residual = torch.randn(n, k).div(64).bfloat16(), torch.randn(rows, n).bfloat16()
     normed = F.rms_norm(x.double(), (k,), norm.double(), 1e-5)
@@ -59,15 +59,19 @@ def test_products_equal_the_plain_ones(rows: int, overlap: bool) -> None:
         assert error(half, normed[1::2] @ narrow.double().T) < 6e-3
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-def test_a_rotary_product_turns_queries_and_keys_and_leaves_values(rows: int) -> None:
-    head_dim, heads, k = 64, 12, 512
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("rows", [1, 3, 70])
+@pytest.mark.parametrize(("head_dim", "k"), [(64, 512), (64, 1024), (128, 2048), (40, 1024)])
+def test_a_rotary_product_turns_queries_and_keys_and_leaves_values(
+    head_dim: int, k: int, rows: int, overlap: bool
+) -> None:
+    heads = 12
     x, weight = torch.randn(rows, k).bfloat16(), torch.randn(heads * head_dim, k).div(22).bfloat16()
     angle = torch.rand(100, 1, head_dim // 2).mul(6).repeat(1, 1, 2)
     cos, sin, positions = angle.cos().bfloat16(), angle.sin().bfloat16(), torch.randint(100, (rows,))
     plain = (x.double() @ weight.double().T).view(rows, heads, head_dim)
     turned = rotate(plain[:, :9], cos[positions].double(), sin[positions].double())
-    found = Products(CUDA).turned(x, weight, Turn(positions, cos, sin, 9, head_dim))
+    found = Products(CUDA, overlap=overlap).turned(x, weight, Turn(positions, cos, sin, 9, head_dim))
     assert error(found.view_as(plain), torch.cat((turned, plain[:, 9:]), 1)) < 4e-3
 
 

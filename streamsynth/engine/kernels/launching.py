@@ -2,7 +2,7 @@
 
 With `overlap` a kernel may start while the one before it still runs: it touches nothing that another kernel writes
 until that one has ended. Every kernel here waits so, therefore all before it have ended too. What a step is told
-(positions, tables, sampling) is written before its first kernel: it may be read at once.
+(positions, tables, sampling) is written before its first kernel: it may be read at once, and so may weights.
 """
 
 from __future__ import annotations
@@ -22,3 +22,16 @@ def let_next_start(overlap: tl.constexpr):
 def wait_for_previous(overlap: tl.constexpr):
     if overlap:
         gdc_wait()
+
+
+@triton.jit
+def send_ahead(pointers, nbytes: tl.constexpr):
+    """Begin to bring `nbytes` (a multiple of 16, as the addresses are) from each pointer to L2. From Hopper on."""
+    tl.inline_asm_elementwise(
+        "{ cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0; }",
+        "=r,l,r",
+        [pointers.to(tl.int64), tl.full(pointers.shape, nbytes, tl.int32)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )

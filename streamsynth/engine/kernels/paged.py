@@ -6,6 +6,8 @@ key's scale multiplies its score, a value's scale its weight. The parts of a con
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -78,25 +80,28 @@ def _pages_of(table, start, end, page_size: tl.constexpr, block_t: tl.constexpr)
 
 
 @triton.jit
-def _slots_of(page, head, start, page_size: tl.constexpr, kv_heads: tl.constexpr, block_t: tl.constexpr):
+def _slots_of(
+    page, head, start, page_size: tl.constexpr, kv_heads: tl.constexpr, block_t: tl.constexpr, slot_type: tl.constexpr
+):
     at = start + tl.arange(0, block_t)
-    return (page.to(tl.int64) * page_size + at % page_size) * kv_heads + head
+    return (page.to(slot_type) * page_size + at % page_size) * kv_heads + head
 
 
 @triton.jit
 def _scan_products(
     query, keys, values, table, head, begin, end, scale, best, mass, mixed,
     page_size: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, block_d: tl.constexpr,
-    block_t: tl.constexpr,
+    block_t: tl.constexpr, slot_type: tl.constexpr,
 ):  # fmt: skip
-    """Go over a context on tensor cores: what was mixed before, and best score and mass of it, go on."""
+    """Go over a context on tensor cores: what was mixed before, and best score and mass of it, go on. `scale` is that
+    of exponents of two."""
     dtype = query.dtype
     place = tl.arange(0, block_d)
     valid = place < head_dim
     page = _pages_of(table, begin, end, page_size, block_t)
     for start in range(begin, end, block_t):
         inside = start + tl.arange(0, block_t) < end
-        slot = _slots_of(page, head, start, page_size, kv_heads, block_t)
+        slot = _slots_of(page, head, start, page_size, kv_heads, block_t, slot_type)
         page = _pages_of(table, start + block_t, end, page_size, block_t)
         key = tl.load(
             keys + slot[None, :] * head_dim + place[:, None], mask=inside[None, :] & valid[:, None], other=0.0
@@ -106,8 +111,8 @@ def _scan_products(
         scores = tl.dot(query, key, input_precision="ieee") * scale
         scores = tl.where(inside[None, :], scores, float("-inf"))
         higher = tl.maximum(best, tl.max(scores, 1))
-        weights = tl.exp(scores - higher[:, None])
-        fade = tl.exp(best - higher)
+        weights = tl.exp2(scores - higher[:, None])
+        fade = tl.exp2(best - higher)
         mass = mass * fade + tl.sum(weights, 1)
         mixed = mixed * fade[:, None] + tl.dot(weights.to(dtype), value, input_precision="ieee")
         best = higher
@@ -115,8 +120,11 @@ def _scan_products(
 
 
 @triton.jit
-def _scales_of(scales, page, head, start, end, page_size: tl.constexpr, kv_heads: tl.constexpr, block_t: tl.constexpr):
-    slot = _slots_of(page, head, start, page_size, kv_heads, block_t)
+def _scales_of(
+    scales, page, head, start, end,
+    page_size: tl.constexpr, kv_heads: tl.constexpr, block_t: tl.constexpr, slot_type: tl.constexpr,
+):  # fmt: skip
+    slot = _slots_of(page, head, start, page_size, kv_heads, block_t, slot_type)
     return tl.load(scales + slot, mask=start + tl.arange(0, block_t) < end, other=0.0)
 
 
@@ -124,7 +132,7 @@ def _scales_of(scales, page, head, start, end, page_size: tl.constexpr, kv_heads
 def _scan_float8(
     query, keys, values, key_scales, value_scales, table, head, begin, end, scale, best, mass, mixed,
     page_size: tl.constexpr, kv_heads: tl.constexpr, head_dim: tl.constexpr, block_d: tl.constexpr,
-    block_t: tl.constexpr,
+    block_t: tl.constexpr, slot_type: tl.constexpr,
 ):  # fmt: skip
     """As `_scan_products`, in float16, which holds every float8 number: queries are divided by their largest, values'
     scales by their block's. Two neighbouring bytes of a value are one element on their way to the tensor cores, which
@@ -142,11 +150,11 @@ def _scan_float8(
     odd = tl.zeros((query.shape[0], block_d // 2), tl.float32)
     first = best
     page = _pages_of(table, begin, end, page_size, block_t)
-    key_scale = _scales_of(key_scales, page, head, begin, end, page_size, kv_heads, block_t)
-    value_scale = _scales_of(value_scales, page, head, begin, end, page_size, kv_heads, block_t)
+    key_scale = _scales_of(key_scales, page, head, begin, end, page_size, kv_heads, block_t, slot_type)
+    value_scale = _scales_of(value_scales, page, head, begin, end, page_size, kv_heads, block_t, slot_type)
     for start in range(begin, end, block_t):
         inside = start + tl.arange(0, block_t) < end
-        slot = _slots_of(page, head, start, page_size, kv_heads, block_t)
+        slot = _slots_of(page, head, start, page_size, kv_heads, block_t, slot_type)
         following = start + block_t
         page = _pages_of(table, following, end, page_size, block_t)
         key_mask = inside[None, :] & (place < head_dim)[:, None]
@@ -157,8 +165,8 @@ def _scan_float8(
         scores *= unit[:, None] * key_scale.to(tl.float32)[None, :]
         scores = tl.where(inside[None, :], scores, float("-inf"))
         higher = tl.maximum(best, tl.max(scores, 1))
-        weights = tl.exp(scores - higher[:, None])
-        fade = tl.exp(best - higher)
+        weights = tl.exp2(scores - higher[:, None])
+        fade = tl.exp2(best - higher)
         mass = mass * fade + tl.sum(weights, 1)
         wide_scale = value_scale.to(tl.float32)
         top = tl.max(wide_scale, 0)
@@ -167,11 +175,11 @@ def _scan_float8(
         high = (value >> 8).to(tl.uint8).to(tl.float8e4nv, bitcast=True).to(half)
         even = even * fade[:, None] + tl.dot(weights, low, input_precision="ieee") * top
         odd = odd * fade[:, None] + tl.dot(weights, high, input_precision="ieee") * top
-        key_scale = _scales_of(key_scales, page, head, following, end, page_size, kv_heads, block_t)
-        value_scale = _scales_of(value_scales, page, head, following, end, page_size, kv_heads, block_t)
+        key_scale = _scales_of(key_scales, page, head, following, end, page_size, kv_heads, block_t, slot_type)
+        value_scale = _scales_of(value_scales, page, head, following, end, page_size, kv_heads, block_t, slot_type)
         best = higher
     # A part of a context may be empty: then nothing has a score.
-    fade = tl.exp(first - tl.where(best == float("-inf"), 0.0, best))
+    fade = tl.exp2(first - tl.where(best == float("-inf"), 0.0, best))
     return best, mass, mixed * fade[:, None] + tl.interleave(even, odd)
 
 
@@ -202,6 +210,7 @@ def _attend(
     block_t: tl.constexpr,
     splits: tl.constexpr,
     alone: tl.constexpr,
+    slot_type: tl.constexpr,
     quantised: tl.constexpr,
     overlap: tl.constexpr,
 ):
@@ -245,12 +254,12 @@ def _attend(
     if quantised:
         best, mass, mixed = _scan_float8(
             query, keys, values, key_scales, value_scales, table, head, begin, end, scale,
-            best, mass, mixed, page_size, kv_heads, head_dim, block_d, block_t,
+            best, mass, mixed, page_size, kv_heads, head_dim, block_d, block_t, slot_type,
         )  # fmt: skip
     else:
         best, mass, mixed = _scan_products(
             query, keys, values, table, head, begin, end, scale, best, mass, mixed,
-            page_size, kv_heads, head_dim, block_d, block_t,
+            page_size, kv_heads, head_dim, block_d, block_t, slot_type,
         )  # fmt: skip
 
     last = True
@@ -276,7 +285,7 @@ def _attend(
             mixed = tl.zeros((block_g, block_d), tl.float32)
             for part in tl.static_range(splits):
                 its = parts + part * size
-                fade = tl.exp(tl.load(its + block_g * block_d + member, cache_modifier=".cg") - best)
+                fade = tl.exp2(tl.load(its + block_g * block_d + member, cache_modifier=".cg") - best)
                 mass += fade * tl.load(its + block_g * block_d + block_g + member, cache_modifier=".cg")
                 mixed += fade[:, None] * tl.load(its + mixed_at, cache_modifier=".cg")
             tl.store(arrivals + unit, 0)
@@ -360,6 +369,8 @@ class _KernelAttention:
             _store[(tokens, kv_heads)](k, v, *pages, k.stride(0), self._tables.stride(0), **shape, num_warps=1)
         wanted = triton.cdiv(kernels.programs, tokens * kv_heads)
         splits = min(16, triton.next_power_of_2(wanted)) if self._alone else 1
+        # Of float8 pages a block costs more instructions than it has bytes: with few large ones they are the fewest.
+        large_blocks = quantised and splits == 1
         out = torch.empty((tokens, heads, head_dim), dtype=q.dtype, device=q.device)
         _attend[(tokens, kv_heads, splits)](
             q,
@@ -371,15 +382,17 @@ class _KernelAttention:
             kernels.arrivals,
             q.stride(0),
             self._tables.stride(0),
-            head_dim**-0.5,
+            head_dim**-0.5 * math.log2(math.e),
             group=heads // kv_heads,
             block_g=block_g,
-            block_t=kernels.block_t,
+            block_t=2 * kernels.block_t if large_blocks else kernels.block_t,
             splits=splits,
             alone=self._alone,
+            # A layer's pages rarely need the wider numbers, which take two instructions for one.
+            slot_type=tl.int64 if keys.numel() >= 1 << 31 else tl.int32,
             **shape,
             num_warps=kernels.warps,
-            num_stages=kernels.stages,
+            num_stages=kernels.stages - large_blocks,
             # Four programs of four warps on a multiprocessor: 64 streams of 8 heads then run at once.
             maxnreg=128 if kernels.warps == 4 else None,
         )

@@ -3,7 +3,8 @@
 Few rows make a product a matter of reading the weights once. One or two are summed without tensor cores, and normed on
 the way. More are padded to a tile of tensor cores: there the norm is split. Whoever writes x also writes x times the
 norm's weight and the squares of x, added up over a tile; the product is scaled at its end. Where the columns are too
-few to occupy the chip, the inner dimension is split, and a second kernel adds the parts up.
+few to occupy the chip, the inner dimension is split, and a second kernel adds the parts up. Both sides come by tensor
+descriptors, which Hopper copies without its threads (and older chips as pointers).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from streamsynth.engine.kernels.launching import let_next_start, wait_for_previous
+from streamsynth.engine.kernels.launching import let_next_start, send_ahead, wait_for_previous
 
 FEW = 2
 """Rows that are summed without tensor cores."""
@@ -33,7 +35,8 @@ class Form(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """The shape of one program's work. `columns` counts pairs of columns in the gated and the rotary form."""
+    """The shape of one program's work. `columns` counts pairs of columns in the gated and the rotary form. Of its share
+    of each row of the weights, the first `ahead` numbers go to L2 while the kernel before still runs."""
 
     rows: int
     columns: int
@@ -41,6 +44,7 @@ class Tiling:
     splits: int = 1
     warps: int = 4
     stages: int = 3
+    ahead: int = 0
 
 
 @triton.jit
@@ -217,7 +221,8 @@ def _few(
 
 @triton.jit(do_not_specialize=["rows", "parts"])
 def _many(
-    x,
+    x_tiles,
+    w_tiles,
     w,
     out,
     squares,
@@ -230,7 +235,6 @@ def _many(
     next_squares,
     partial,
     rows,
-    x_stride,
     out_stride,
     residual_stride,
     squares_stride,
@@ -248,8 +252,9 @@ def _many(
     block_n: tl.constexpr,
     block_k: tl.constexpr,
     splits: tl.constexpr,
+    ahead: tl.constexpr,
+    threads: tl.constexpr,
     overlap: tl.constexpr,
-    policy: tl.constexpr,
 ):
     """As `_few`. With `block_parts`, x is scaled by a norm's weight; `parts` of `squares` add up to those of a row."""
     let_next_start(overlap)
@@ -258,31 +263,38 @@ def _many(
     begin, count, first_row, second_row, head = _columns(tile, n, form, head_dim, block_n)
     span: tl.constexpr = ((k + splits - 1) // splits + block_k - 1) // block_k * block_k
     inner_begin = tl.program_id(1) * span
+    if overlap and ahead > 0:
+        # Every thread sends a piece of a row.
+        pieces: tl.constexpr = threads // block_n
+        piece: tl.constexpr = ahead // pieces
+        nbytes: tl.constexpr = piece * w.dtype.element_ty.primitive_bitwidth // 8
+        thread = tl.arange(0, threads)
+        mine = w + (first_row + thread // pieces) * k + inner_begin + thread % pieces * piece
+        send_ahead(mine, nbytes)
+        if paired:
+            send_ahead(mine + (second_row - first_row) * k, nbytes)
     wait_for_previous(overlap)
     column = tl.arange(0, block_n)
     valid = column < count
     place = begin + column
     first = first_row + column
     second = second_row + column
-    m = tl.program_id(2) * block_m + tl.arange(0, block_m)
+    row_begin = tl.program_id(2) * block_m
+    m = row_begin + tl.arange(0, block_m)
     row_valid = m < rows
     if block_parts > 0:
         part = tl.arange(0, block_parts)
         squares_at = squares + part[:, None] * squares_stride + m[None, :] * squares_step
         sums = tl.load(squares_at, mask=(part < parts)[:, None] & row_valid[None, :], other=0.0)
-    inner = tl.arange(0, block_k)
     total = tl.zeros((block_m, block_n), tl.float32)
     pair_total = tl.zeros((block_m, block_n), tl.float32)
+    # What is read beyond a matrix is zero; columns beyond a tile's count are not stored.
     for start in range(0, span, block_k):
-        at = inner_begin + start + inner
-        inside = at < k
-        values = tl.load(x + m[:, None] * x_stride + at[None, :], mask=row_valid[:, None] & inside[None, :], other=0.0)
-        mask = inside[:, None] & valid[None, :]
-        weights = tl.load(w + first[None, :] * k + at[:, None], mask=mask, other=0.0, eviction_policy=policy)
-        total = tl.dot(values, weights, total, input_precision="ieee")
+        at = inner_begin + start
+        values = x_tiles.load([row_begin, at])
+        total = tl.dot(values, w_tiles.load([first_row, at]).T, total, input_precision="ieee")
         if paired:
-            pair_weights = tl.load(w + second[None, :] * k + at[:, None], mask=mask, other=0.0, eviction_policy=policy)
-            pair_total = tl.dot(values, pair_weights, pair_total, input_precision="ieee")
+            pair_total = tl.dot(values, w_tiles.load([second_row, at]).T, pair_total, input_precision="ieee")
     mask = row_valid[:, None] & valid[None, :]
     if splits > 1:
         tl.store(partial + (tl.program_id(1) * rows + m[:, None]) * n + place[None, :], total, mask=mask)
@@ -424,18 +436,20 @@ class Products:
         if len(x) <= FEW:
             self._run(x, weight, residual, Form.RESIDUAL, n, residual=residual)
             return Normed(residual, norm, eps)
-        rows, tiling = len(x), self._tiling(Form.RESIDUAL, len(x), n, x.shape[1])
+        rows, tiling = len(x), self._tiling(Form.RESIDUAL, x, n)
         parts = triton.cdiv(n, tiling.columns) if tiling.splits == 1 else 1
         squares = torch.empty((parts, rows), dtype=torch.float32, device=x.device)
         following = Normed(residual, norm, eps, torch.empty_like(residual), squares)
         self._run(x, weight, residual, Form.RESIDUAL, n, residual=residual, following=following)
         if tiling.splits > 1:
             shape = {"n": n, "splits": tiling.splits, "block_n": triton.next_power_of_2(n), "overlap": self.overlap}
-            _add_up[(rows,)](self._partial, residual, norm, following.scaled, squares, rows, **shape, **self._launch(4))
+            _add_up[(rows,)](self._partial, residual, norm, following.scaled, squares, rows, **shape, **self._launch(8))
         return following
 
-    def _tiling(self, form: Form, rows: int, n: int, k: int) -> Tiling:
-        return self.tilings.get((form, n, k, tile_rows(rows))) or choose_tiling(form, rows, n, k)
+    def _tiling(self, form: Form, x: Tensor, n: int) -> Tiling:
+        rows, k = x.shape
+        itemsize = x.element_size()
+        return self.tilings.get((form, n, k, tile_rows(rows))) or choose_tiling(form, rows, n, k, itemsize)
 
     def _launch(self, warps: int, stages: int = 3) -> dict[str, object]:
         return {"num_warps": warps, "num_stages": stages, **({"launch_pdl": True} if self.overlap else {})}
@@ -455,7 +469,7 @@ class Products:
         normed = given if isinstance(given, Normed) else None
         x = _rows_of(given)
         rows, k = x.shape
-        tiling = self._tiling(form, rows, n, k)
+        tiling = self._tiling(form, x, n)
         assert tiling.splits == 1 or form is Form.RESIDUAL
         assert tiling.splits * rows * n <= self._partial.numel()
         head_dim = turn.head_dim if turn is not None else 2
@@ -478,7 +492,6 @@ class Products:
             "block_n": tiling.columns,
             "block_k": tiling.inner,
             "overlap": self.overlap,
-            "policy": _policy(form, weight.nbytes),
             **self._launch(tiling.warps, tiling.stages),
         }
         residual_stride = residual.stride(0) if residual is not None else 0
@@ -486,17 +499,23 @@ class Products:
         if rows <= FEW:
             norm = normed.weight if normed is not None else x
             strides = [rows, x.stride(0), out.stride(0), residual_stride]
-            _few[(tiles,)](x, weight, out, norm, *around, *strides, eps, normed=normed is not None, **shape)
+            policy = _policy(form, weight.nbytes)
+            _few[(tiles,)](
+                x, weight, out, norm, *around, *strides, eps, normed=normed is not None, policy=policy, **shape
+            )
             return
         squares = self._partial[None, None]
         if normed is not None:
             assert normed.scaled is not None
             assert normed.squares is not None
             x, squares = normed.scaled, normed.squares
-        strides = [rows, x.stride(0), out.stride(0), residual_stride, squares.stride(0), squares.stride(1)]
+        strides = [rows, out.stride(0), residual_stride, squares.stride(0), squares.stride(1)]
         parts = squares.shape[0] if normed is not None else 0
+        across = n if turn is None else head_dim // 2
+        whole = across % tiling.columns == 0 and k % (tiling.splits * tiling.inner) == 0
         _many[(tiles, tiling.splits, triton.cdiv(rows, tiling.rows))](
-            x,
+            _tiles(x, tiling.rows, tiling.inner),
+            _tiles(weight, tiling.columns, tiling.inner),
             weight,
             out,
             squares,
@@ -509,8 +528,15 @@ class Products:
             block_parts=parts if parts <= 1 else max(64, triton.next_power_of_2(parts)),
             prepares=following is not None,
             splits=tiling.splits,
+            # Nothing is sent of what lies outside of the weights.
+            ahead=tiling.ahead if whole else 0,
+            threads=32 * tiling.warps,
             **shape,
         )
+
+
+def _tiles(matrix: Tensor, rows: int, columns: int) -> TensorDescriptor:
+    return TensorDescriptor(matrix, list(matrix.shape), list(matrix.stride()), [rows, columns])
 
 
 def _policy(form: Form, nbytes: int) -> str:
@@ -530,20 +556,25 @@ def tile_rows(rows: int) -> int:
     return rows if rows <= FEW else 64
 
 
-def choose_tiling(form: Form, rows: int, n: int, k: int) -> Tiling:
-    """Tilings that measured well on an H200 (docs/benchmarks.md)."""
+def choose_tiling(form: Form, rows: int, n: int, k: int, itemsize: int = 2) -> Tiling:
+    """Tilings that measured well on an H200 in bfloat16 (docs/benchmarks.md)."""
     block_m = tile_rows(rows)
     if block_m <= FEW:
         inner = min(1024, triton.next_power_of_2(k))
         if form is Form.GATED:
             return Tiling(block_m, 8 if k <= 1024 else 4, inner, warps=8 if k <= 1024 else 4)
         return Tiling(block_m, 2 if form is Form.ROTARY else 4, inner)
-    inner = min(128, max(16, triton.next_power_of_2(k)))
+    deep = min(512 // itemsize, max(16, triton.next_power_of_2(k)))
+    inner = min(256 // itemsize, deep)
     if form is Form.GATED:
         wide = n >= 4096 and k >= 2048
         return Tiling(block_m, 64 if wide else 32 if n >= 4096 else 16, inner, stages=4 if wide else 3)
-    if form is Form.RESIDUAL and k >= 4096 and rows <= block_m:
-        if n <= 1024:
-            return Tiling(block_m, 32, inner, splits=8, stages=4)
-        return Tiling(block_m, 64, inner, splits=4, stages=4)
-    return Tiling(block_m, 16, inner, stages=8)
+    if form is Form.RESIDUAL and k >= 2048 and rows <= 2 * block_m:
+        if k < 4096:
+            return Tiling(block_m, 32, inner, splits=2, stages=5)
+        if n > 1024:
+            return Tiling(block_m, 64, inner, splits=4, stages=4)
+        return Tiling(block_m, 64, inner, splits=8, stages=5, ahead=2 * inner)
+    if k >= 2048:
+        return Tiling(block_m, 32, inner, stages=6)
+    return Tiling(block_m, 16, deep, stages=4, ahead=0 if form is Form.PLAIN or deep < 256 else deep)

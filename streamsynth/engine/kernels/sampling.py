@@ -125,6 +125,21 @@ def _higher(chosen, value, token, other_chosen, other_value, other_token):
 
 
 @triton.jit
+def _higher_and_count(count, chosen, value, token, other_count, other_chosen, other_value, other_token):
+    chosen, value, token = _higher(chosen, value, token, other_chosen, other_value, other_token)
+    return count + other_count, chosen, value, token
+
+
+@triton.jit
+def _best_above(value, chosen, values, tokens):
+    """How many of `values` are above one; value and token of the one that is chosen of them."""
+    above = values > value
+    chosen = tl.where(above, chosen, float("-inf"))
+    count, _, best, token = tl.reduce((above.to(tl.int32), chosen, values, tokens), 0, _higher_and_count)
+    return count, best, token
+
+
+@triton.jit
 def _least_of_mass(keys, mass, wanted):
     """The key down to which the best together have the mass `wanted`."""
     found = tl.full((), 0, tl.uint32)
@@ -200,9 +215,11 @@ def _sample(
     _, drawn, code = tl.reduce((chosen, values, tokens), 0, _higher)
     if (hot > 0.0) & (limit > 0):
         # What is drawn from all stands if it is one of the best; else it and all below it are none of them.
-        while tl.sum((values > drawn).to(tl.int32), 0) >= limit:
-            chosen = tl.where(values > drawn, chosen, float("-inf"))
-            _, drawn, code = tl.reduce((chosen, values, tokens), 0, _higher)
+        better, next_drawn, next_code = _best_above(drawn, chosen, values, tokens)
+        while better >= limit:
+            drawn = next_drawn
+            code = next_code
+            better, next_drawn, next_code = _best_above(drawn, chosen, values, tokens)
     tl.store(codes + unit * codes_stride + codebook, code.to(tl.int64))
     if feeds:
         entry = table + (code.to(tl.int64) + codebook * vocabulary) * width

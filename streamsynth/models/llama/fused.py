@@ -15,9 +15,11 @@ from streamsynth.models.llama.modules import Decoder, Layer, RmsNorm
 
 
 def can_fuse(decoder: Decoder) -> bool:
-    """Biases, and norms of queries and keys, have no kernel."""
+    """Biases, and norms of queries and keys, have no kernel; rows of matrices have to begin on 16 bytes."""
     config = decoder.config
-    return not (config.qkv_bias or config.output_bias or config.mlp_bias or config.qk_norm)
+    widths = (config.hidden_size, config.intermediate_size, config.heads * config.head_dim)
+    aligned = all(width * decoder.norm.weight.element_size() % 16 == 0 for width in widths)
+    return aligned and not (config.qkv_bias or config.output_bias or config.mlp_bias or config.qk_norm)
 
 
 class FusedDecoder:
@@ -25,7 +27,9 @@ class FusedDecoder:
 
     def __init__(self, decoder: Decoder, products: Products) -> None:
         if not can_fuse(decoder):
-            raise ValueError("a decoder with biases or with norms of queries and keys cannot be fused")
+            raise ValueError(
+                "a decoder with biases, with norms of queries and keys or with rows of odd length cannot be fused"
+            )
         self._decoder = decoder
         self._products = products
         self._config = decoder.config
