@@ -305,7 +305,7 @@ class PagedKernels:
         device: torch.device,
         *,
         overlap: bool = False,
-        programs: int = 128,
+        programs: int = 512,
         block_t: int = 64,
         warps: int = 4,
         stages: int = 3,

@@ -567,7 +567,8 @@ def choose_tiling(form: Form, rows: int, n: int, k: int, itemsize: int = 2) -> T
     deep = min(512 // itemsize, max(16, triton.next_power_of_2(k)))
     inner = min(256 // itemsize, deep)
     if form is Form.GATED:
-        wide = n >= 4096 and k >= 2048
+        # The fewer the rows, the more programs wait for the same lines of x.
+        wide = n >= 4096 and (k >= 2048 or rows <= 32)
         return Tiling(block_m, 64 if wide else 32 if n >= 4096 else 16, inner, stages=4 if wide else 3)
     if form is Form.RESIDUAL and k >= 2048 and rows <= 2 * block_m:
         if k < 4096:
