@@ -6,7 +6,6 @@ What a passage says, how it is prompted and when it has ended is the model famil
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -86,7 +85,7 @@ class TalkerStream:
         self.first_frame_at: float | None = None
         self._engine = engine
         self._reader = reader
-        self._passages: deque[Passage] = deque()
+        self._ahead: Passage | None = None
         self._refusal: StreamSynthError | None = None
 
     def push(self, text: str) -> None:
@@ -98,26 +97,29 @@ class TalkerStream:
         self._collect()
 
     def _collect(self) -> None:
+        """Have one passage ahead, so that it is known which is the last, and no more: reading a long text takes seconds."""
+        if self._refusal is not None or self._ahead is not None:
+            return
         try:
-            while self._refusal is None and (passage := self._reader.take()) is not None:
-                self._passages.append(passage)
+            self._ahead = self._reader.take()
         except StreamSynthError as refusal:
             self._refusal = refusal
 
     @property
     def done(self) -> bool:
         """Nothing is under way and nothing will come."""
-        return self.passage is None and not self._passages and self._refusal is None and self._reader.exhausted
+        return self.passage is None and self._ahead is None and self._refusal is None and self._reader.exhausted
 
     def next_passage(self) -> Passage | None:
         """Begin the next passage, if one is certain. Raises what the reader refused, once it is its turn."""
-        if self._refusal is not None and not self._passages:
+        if self._refusal is not None and self._ahead is None:
             raise self._refusal
-        self.passage = self._passages.popleft() if self._passages else None
+        self.passage, self._ahead = self._ahead, None
+        self._collect()
         return self.passage
 
     def wake_at(self) -> float | None:
-        return 0.0 if self.passage is not None or self._passages or self._refusal or self.done else None
+        return 0.0 if self.passage or self._ahead or self._refusal or self.done else None
 
     def step(self) -> Emission | None:
         raise AssertionError("a talker's streams are stepped together")

@@ -168,6 +168,23 @@ def test_text_that_comes_later_is_spoken_as_if_it_had_been_there(model: CsmTalke
     assert made[-1].final
 
 
+def test_a_long_text_is_read_as_it_is_spoken_and_holds_up_nobody(model: CsmTalker) -> None:
+    """Reading 64 Ki characters took 0.7 s, in which nobody else was spoken."""
+    talker = engine(model)
+    reader = Words(max_frames=3)
+    stream = talker.add(reader, GREEDY, 1000)
+    stream.push("many " * 20)
+    stream.finish()
+    assert reader.taken == 1
+    assert not stream.done
+    talker.step([stream])
+    assert reader.taken == 2
+    emissions = run(talker, stream)[stream]
+    assert reader.taken == 20
+    assert [emission.segment for emission in emissions if emission.segment_final] == list(range(20))
+    assert [emission.final for emission in emissions].count(True) == 1
+
+
 def test_a_passage_that_does_not_end_by_itself_is_cut_and_said_to_be(model: CsmTalker) -> None:
     """S65: a cap by length, and the finish reason `length`."""
     talker = engine(model)
