@@ -97,7 +97,7 @@ class TalkerStream:
         self._collect()
 
     def _collect(self) -> None:
-        """Have one passage ahead, so that it is known which is the last, and no more: reading a long text takes seconds."""
+        """Have one passage ahead, so that the last is known, and no more: reading a long text takes long."""
         if self._refusal is not None or self._ahead is not None:
             return
         try:

@@ -6,8 +6,10 @@ import math
 
 import pytest
 
+from streamsynth.config.registry import find_pipeline
 from streamsynth.errors import StreamSynthError
 from streamsynth.realtime.limits import Limits
+from streamsynth.speech import MAX_TEXT_CHARACTERS
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,12 @@ def test_a_limit_that_cannot_be_is_refused_by_name(name: str, value: float) -> N
     with pytest.raises(StreamSynthError) as caught:
         Limits(**{name: value})  # type: ignore[arg-type]  # the wrong types are the point
     assert caught.value.param == name
+
+
+@pytest.mark.parametrize("name", ["tiny-speech", "hibari"])
+def test_an_embedded_voice_speaks_the_longest_text_to_its_end(name: str) -> None:
+    """Fifteen characters a second are its pace, ten a slow one; an answer over HTTP cannot say that it was cut."""
+    assert find_pipeline(name).speech.max_audio_seconds >= MAX_TEXT_CHARACTERS / 10
 
 
 def test_every_limit_is_published_with_its_value() -> None:

@@ -14,13 +14,12 @@ from streamsynth.engine.stream import StepResult, Stream
 from streamsynth.engine.talker import Talker, TalkerStream, rehearse
 from streamsynth.models.csm.loop import PAGE_SIZE, LoopSizes, open_loop
 from streamsynth.models.csm.weights import load_talker
-from streamsynth.models.tiny_speech.pipeline import FRAME_RATE
+from streamsynth.models.tiny_speech.pipeline import FRAME_RATE, TINY_SPEECH
 from streamsynth.models.tiny_speech.places import weights_folder
 from streamsynth.models.tiny_speech.prompts import TinyReader, Vocabulary, Voice
 from streamsynth.models.tiny_speech.reading import Alphabet, open_reading
 from streamsynth.speech import SpeechRequest
 
-MAX_SECONDS = 600
 _PAGES_BYTES = 64 << 20
 
 
@@ -79,7 +78,8 @@ class TinyTalker:
         first, rest = (
             SamplingParams(temperature=self._sampling[name], top_k=self._top_k, seed=seed) for name in ("first", "rest")
         )
-        tokens = min(MAX_SECONDS * FRAME_RATE, asked.max_new_tokens or MAX_SECONDS * FRAME_RATE)
+        most = TINY_SPEECH.speech.max_new_tokens
+        tokens = min(most, asked.max_new_tokens or most)
         # A token is a frame of what is heard, whose speed the codec makes.
         limit = max(1, int(tokens * asked.speed))
         reader = TinyReader(self._voice, asked.granularity)
