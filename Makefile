@@ -17,8 +17,8 @@ export HF_HUB_OFFLINE := 1
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo         speak a few sentences into out/demo.wav, and steer a video into out/demo.mp4"
-	@echo "make serve        run the server for speech and video; the page in the browser is at the printed address (ARGS=\"--port 8001\")"
+	@echo "make demo         speak a few sentences into out/demo.wav (ARGS=\"--model hibari\"), and steer a video into out/demo.mp4"
+	@echo "make serve        run the server for speech and video; the page in the browser is at the printed address (ARGS=\"--port 8001 --model hibari\")"
 	@echo "make test         the tests, the browser's included"
 	@echo "make test-slow    the tests that take minutes"
 	@echo "make check        ruff and mypy"
@@ -28,11 +28,11 @@ help:
 	@echo "make clean        remove what the targets made"
 
 demo: $(BASE)
-	$(BIN)/python examples/demo.py --output out/demo.wav
+	$(BIN)/python examples/demo.py --output out/demo.wav $(ARGS)
 	$(BIN)/streamsynth video "a red ball bouncing over a green meadow" --seed 3 --seconds 5 --update "2s: snow falls" -o out/demo.mp4
 
 serve: $(BASE)
-	$(BIN)/streamsynth serve --model hibari --model tiny-world $(ARGS)
+	$(BIN)/streamsynth serve --model tiny-speech --model tiny-world $(ARGS)
 
 test: $(DEV) test-tools
 	$(BIN)/pytest -m "not slow and not gpu" $(ARGS)

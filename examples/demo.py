@@ -69,9 +69,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("out/demo.wav"))
     parser.add_argument("--text", default=TEXT)
+    parser.add_argument("--model", metavar="NAME", help="Another voice than the default one.")
     options = parser.parse_args()
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    with ServerProcess.start() as server:
+    with ServerProcess.start(*(("--model", options.model) if options.model else ())) as server:
         sys.stdout.write(f"server               {server.url}, ready after {server.ready_s:.2f} s\n")
         measured = asyncio.run(speak(server.url, options.text, options.output))
     sys.stdout.write(f"{measured}written              {options.output}; the server has stopped\n")

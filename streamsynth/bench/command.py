@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamsynth import environment
+from streamsynth.config.registry import DEFAULT_PIPELINE
 from streamsynth.console import refuse_beside_url
 from streamsynth.errors import invalid_value
 
@@ -38,7 +39,7 @@ SHARING = "sharing"
 
 @app.command()
 def speech(
-    model: Annotated[str, typer.Option(metavar="NAME")] = "hibari",
+    model: Annotated[str, typer.Option(metavar="NAME")] = DEFAULT_PIPELINE,
     clients: Annotated[
         list[int] | None, typer.Option(min=1, help="A closed loop of so many clients; may be repeated.")
     ] = None,

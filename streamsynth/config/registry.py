@@ -9,11 +9,11 @@ from streamsynth.config.pipeline import Pipeline
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.video import VideoTraits
 
-DEFAULT_PIPELINE = "hibari"
+DEFAULT_PIPELINE = "tiny-speech"
 
 _DECLARATIONS: Mapping[str, str] = {
-    "hibari": "streamsynth.models.hibari.pipeline:HIBARI",
     "tiny-speech": "streamsynth.models.tiny_speech.pipeline:TINY_SPEECH",
+    "hibari": "streamsynth.models.hibari.pipeline:HIBARI",
     "csm": "streamsynth.models.csm.pipeline:CSM",
     "sine": "streamsynth.testing.sine_pipeline:SINE",
     "tiny-world": "streamsynth.models.tiny_world.pipeline:TINY_WORLD",

@@ -1,4 +1,4 @@
-"""The page with the embedded voice: real speech from key to loudspeaker."""
+"""The page with the embedded voices: real speech from key to loudspeaker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def url(shared_serve_process: StartServer) -> str:
-    return shared_serve_process("--model", "hibari", "--model", "sine").url
+    return shared_serve_process("--model", "tiny-speech", "--model", "hibari", "--model", "sine").url
 
 
 def test_typed_sentences_are_spoken_whole_and_marked_as_they_are_heard(open_page: OpenPage, url: str) -> None:
@@ -40,11 +40,17 @@ def test_another_model_brings_its_own_voices_and_speeds(open_page: OpenPage, url
     ear = Ear(open_page(url, **HEARABLE))
     voice = ear.page.get_by_role("combobox", name="Voice")
     speed = ear.page.get_by_role("slider", name="Speed")
-    expect(voice).to_have_value("heart")
-    assert [speed.get_attribute(name) for name in ("min", "max")] == ["0.5", "2"]
-    ear.page.get_by_role("combobox", name="Model").select_option("sine")
-    expect(voice).to_have_value("sine")
-    assert [speed.get_attribute(name) for name in ("min", "max")] == ["0.25", "4"]
+    model = ear.page.get_by_role("combobox", name="Model")
+    expect(model).to_have_value("tiny-speech")
+    offered = {
+        "tiny-speech": ("tiny", ["0.5", "1.5"]),
+        "hibari": ("heart", ["0.5", "2"]),
+        "sine": ("sine", ["0.25", "4"]),
+    }
+    for name, (own, speeds) in offered.items():
+        model.select_option(name)
+        expect(voice).to_have_value(own)
+        assert [speed.get_attribute(bound) for bound in ("min", "max")] == speeds
     ear.type_text("Now a tone")
     ear.page.keyboard.press("Enter")
     ear.wait_until_silent()

@@ -51,7 +51,7 @@ def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> N
     ("args", "message"),
     [
         (["config", "show", "--set", "nope"], "--set is 'nope'; it must be STAGE.FIELD=VALUE"),
-        (["config", "show", "--model", "bass"], "no model 'bass'; there are: hibari, tiny-speech, "),
+        (["config", "show", "--model", "bass"], "no model 'bass'; there are: tiny-speech, hibari, "),
         (["config", "show", "--deploy", "/nowhere.yaml"], "/nowhere.yaml: cannot be read: No such file"),
         (
             ["serve", "--model", "sine", "--set", "tone.threads=0"],

@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_read_or_is_too_large_is_said(tmp_path: Path) -> N
 
 
 def test_without_models_the_default_runs_and_a_deploy_file_brings_its_own(tmp_path: Path) -> None:
-    assert [deployment.pipeline.name for deployment in plan()] == ["hibari"]
+    assert [deployment.pipeline.name for deployment in plan()] == ["tiny-speech"]
     path = written(tmp_path, "pipeline: alto\n")
     assert [deployment.pipeline.name for deployment in plan(deploy=[path])] == ["alto"]
 
@@ -121,7 +121,7 @@ def test_a_deploy_file_without_effect_is_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_and_repeated_models_are_refused() -> None:
-    listed = r"no model 'bass'; there are: hibari, tiny-speech, .*, alto, tenor"
+    listed = r"no model 'bass'; there are: tiny-speech, hibari, .*, alto, tenor"
     with pytest.raises(StreamSynthError, match=listed) as caught:
         plan(["bass"])
     assert caught.value.code is ErrorCode.MODEL_NOT_FOUND
