@@ -143,7 +143,8 @@ class Planner:
             self._share_prefixes(gang)
         counts = self._counts(gang, tokens)
         need = sum(
-            self._pages(row.computed + count) - len(row.pages) for row, count in zip(gang.rows, counts, strict=True)
+            max(0, self._pages(row.computed + count) - len(row.pages))
+            for row, count in zip(gang.rows, counts, strict=True)
         )
         # A newcomer leaves one page a row for those inside: else it would be the next to be preempted.
         spare = sum(len(other.rows) for other in self._holders.values()) if entering else 0
@@ -200,12 +201,23 @@ class Planner:
         return counts
 
     def _share_prefixes(self, gang: Gang) -> None:
-        """Start each row behind the pages that others with the same beginning have computed."""
-        for row in gang.rows:
-            # The last position is always computed: its hidden state is what the next frame is drawn from.
-            most = (row.length - 1) // self._page_size
-            row.pages = self._pool.share(row.keys[:most])
+        """Start each row behind the pages that others with the same beginning have computed, or its first row will."""
+        # The last position is always computed: its hidden state is what the next frame is drawn from.
+        keys = [row.keys[: (row.length - 1) // self._page_size] for row in gang.rows]
+        for row, own in zip(gang.rows, keys, strict=True):
+            row.pages = self._pool.share(own)
             row.computed = len(row.pages) * self._page_size
+        # The first row is never behind the others: a step takes its positions first, and stores before it attends.
+        for row, own in zip(gang.rows[1:], keys[1:], strict=True):
+            self._share_with_first(gang.rows[0], row, _in_common(keys[0], own))
+
+    def _share_with_first(self, first: Row, row: Row, common: int) -> None:
+        """Let a row begin with the first's pages, computed or not; where there are too few, the gang will not enter."""
+        first.pages += self._pool.allocate(max(0, common - len(first.pages))) or ()
+        shared = first.pages[len(row.pages) : common]
+        self._pool.retain(shared)
+        row.pages += shared
+        row.computed = len(row.pages) * self._page_size
 
     def publish(self, gang: Gang) -> None:
         """Offer the full prompt pages that have been computed to other requests; call after the step has run."""
@@ -225,3 +237,8 @@ class Planner:
                 self.preemptions += 1
                 self.release(victim)
         return need <= self._pool.available
+
+
+def _in_common(one: Sequence[PrefixKey], other: Sequence[PrefixKey]) -> int:
+    """How many pages two prompts begin with alike: a key names everything up to its end."""
+    return sum(mine == its for mine, its in zip(one, other, strict=False))

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from streamsynth.engine.cost import Rehearsal
+from streamsynth.engine.passage import Context, Passage, Reader
 from streamsynth.engine.planner import Planner
 from streamsynth.engine.runner import Drawing, FrameGang, StepRunner
 from streamsynth.engine.scheduler import RELAXED_LEAD_S
@@ -30,45 +29,11 @@ IDLE_PAGES_S = 2.0
 """A request that has had no credit for this long gives its pages back and computes them again when it returns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """Text that is spoken in one go: each row's prompt, int64 (length, width), and where it stands in the segments.
-
-    `text` is the segment's, with its first passage; `max_frames` ends a passage that does not end itself; `pause` is
-    how many frames of silence follow it, in the request's count of frames too.
-    """
-
-    prompts: Sequence[Tensor]
-    max_frames: int
-    segment: int
-    text: str | None
-    ends_segment: bool
-    pause: int = 0
-
-
-class Reader(Protocol):
-    """A family's front end for one request: text in, passages out, each as soon as it is certain."""
-
-    def push(self, text: str) -> None:
-        """Append text; raises StreamSynthError for what the model cannot say."""
-
-    def finish(self) -> None: ...
-
-    def take(self) -> Passage | None:
-        """The next passage, or None while none is certain.
-
-        Raises StreamSynthError where the text goes on with what the model cannot say: what came before is spoken first.
-        """
-
-    @property
-    def exhausted(self) -> bool:
-        """No passage is left and none will come."""
-
-
 class TalkerStream:
     """One request: its passages, and the gang that speaks the one under way.
 
-    `held` is a frame of that gang that was read while the request had no credit for it.
+    `held` is a frame of that gang that was read while the request had no credit for it; `said` is what the next passage
+    goes on from.
     """
 
     def __init__(self, engine: Talker, reader: Reader, drawing: Drawing, frame_limit: int) -> None:
@@ -76,6 +41,7 @@ class TalkerStream:
         self.gang: FrameGang | None = None
         self.passage: Passage | None = None
         self.held: Tensor | None = None
+        self.said: Tensor | None = None
         self.frames_left = frame_limit
         self.frames = 0
         self.segments = 0
@@ -137,6 +103,8 @@ class Talker:
     A frame leaves as `frame_units` units of its codebooks each, `rate` units a second: for a codec whose frames are no
     whole number a second, tokens are.
 
+    With a `context` the passages of a request go on from one another.
+
     A request's frames left may be fewer than its passages hold: it then ends with the finish reason "length", and so it
     does when a passage runs to its `max_frames`.
     """
@@ -151,9 +119,11 @@ class Talker:
         codebooks: int,
         eos: int,
         frame_units: int = 1,
+        context: Context | None = None,
     ) -> None:
         self._runner = runner
         self._planner = planner
+        self._context = context
         self._page_size = page_size
         self._rate = rate
         self._shape = (frame_units, codebooks // frame_units)
@@ -251,8 +221,9 @@ class Talker:
             passage = stream.passage or stream.next_passage()
             if passage is None:
                 return None
-            self._planner.check_fits([len(prompt) + passage.max_frames for prompt in passage.prompts])
-            stream.gang = FrameGang.of(passage.prompts, stream.drawing, self._page_size, first_frame=stream.frames)
+            prompts = self._context.before(passage, stream.said) if self._context else passage.prompts
+            self._planner.check_fits([len(prompt) + passage.max_frames for prompt in prompts])
+            stream.gang = FrameGang.of(prompts, stream.drawing, self._page_size, first_frame=stream.frames)
             self._speakers[stream.gang] = stream
         return stream.gang
 
@@ -280,7 +251,10 @@ class Talker:
             return self._emit(stream, frame, passage)
         pause = min(passage.pause, stream.frames_left)
         stream.frames_left -= pause
+        # A passage that does not end itself has lost its place: the next one begins afresh.
+        said = self._context.of(passage.prompts[0], gang.fed[:-1]) if self._context and ended else None
         self._end_passage(stream)
+        stream.said = said
         limited = stream.frames_left <= 0 and not stream.done
         stream.cut |= not ended or limited or pause < passage.pause
         final = limited or stream.done

@@ -15,11 +15,12 @@ from streamsynth.config.sharing import share_workers
 from streamsynth.engine.attention import PageMemory
 from streamsynth.engine.joined import JoinedEngine, JoinedStream
 from streamsynth.engine.kv.pages import PagePool
+from streamsynth.engine.passage import Passage
 from streamsynth.engine.planner import Planner
 from streamsynth.engine.runner import Drawing
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.stream import Emission
-from streamsynth.engine.talker import Passage, Talker, TalkerStream
+from streamsynth.engine.talker import Talker, TalkerStream
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.models.csm.random_weights import random_talker
 from streamsynth.models.mimi.decoder import MimiDecoder

@@ -149,6 +149,39 @@ def test_a_prompt_that_is_shared_to_its_end_still_computes_its_last_position() -
     assert [(span.start, span.count) for span in plans.plan([second]).spans] == [(4, 4)]
 
 
+def test_rows_of_a_gang_that_begin_alike_compute_their_beginning_once() -> None:
+    """The first does it, over several steps here; the other has its pages from the start, and begins behind them."""
+    plans = planner(pages=9, tokens=6)
+    pair = gang(15, 14, keys=keys(3))
+    spans = [[(span.row is pair.rows[1], span.start, span.count) for span in plans.plan([pair]).spans]]
+    assert pair.rows[1].pages == pair.rows[0].pages[:3]
+    plans.check()
+    while len(spans) < 3:
+        spans.append([(span.row is pair.rows[1], span.start, span.count) for span in plans.plan([pair]).spans])
+    assert spans == [[(False, 0, 6)], [(False, 6, 6)], [(False, 12, 3), (True, 12, 2)]]
+    assert plans.free_pages == 8 - 3 - 2
+    plans.release(pair)
+    plans.check()
+    assert plans.free_pages == 8
+
+
+def test_a_row_never_begins_behind_the_position_that_the_first_row_draws_from() -> None:
+    """It is computed after all others: nobody may attend to it in that step."""
+    plans = planner()
+    pair = gang(8, 11, keys=keys(2))
+    plan = plans.plan([pair])
+    assert [(span.start, span.count) for span in plan.spans] == [(0, 8), (4, 7)]
+    assert plan.ready == [pair]
+
+
+def test_a_gang_whose_common_beginning_alone_takes_too_many_pages_takes_nothing() -> None:
+    plans = planner(pages=3)
+    pair = gang(15, 14, keys=keys(3))
+    assert plans.plan([pair]).spans == []
+    assert not pair.holds_pages
+    plans.check()
+
+
 def test_no_step_has_more_rows_than_it_may() -> None:
     plans = planner(rows=3)
     pair, lone, late = gang(1, 1), gang(1), gang(1)

@@ -5,125 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from talker_batch import GREEDY, PAGE_SIZE, SMALL, captured, prompt
+from talker_batch import GREEDY, SMALL
+from talker_requests import EOS, Words, engine, frames, run, speak, step
 
 import streamsynth.engine.talker as talker_module
-from streamsynth.engine.attention import PageMemory
-from streamsynth.engine.kv.pages import PagePool
-from streamsynth.engine.planner import Planner
-from streamsynth.engine.runner import Drawing, Runner
+from streamsynth.engine.passage import Passage
+from streamsynth.engine.runner import Drawing
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.stream import Emission
-from streamsynth.engine.talker import Passage, Talker, TalkerStream, rehearse
+from streamsynth.engine.talker import Talker, TalkerStream, rehearse
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.models.csm.model import CsmTalker
 from streamsynth.models.csm.random_weights import random_talker
-
-EOS = SMALL.eos_code
-
-
-class Words:
-    """A reader for which each word is a passage and a segment; a word is its letters, and ten frames at most."""
-
-    def __init__(self, max_frames: int = 10, guided: bool = False, pause: int = 0) -> None:
-        self.max_frames = max_frames
-        self.pause = pause
-        self.guided = guided
-        self.words: list[str] = []
-        self.taken = 0
-        self.finished = False
-
-    def push(self, text: str) -> None:
-        self.words += text.split()
-
-    def finish(self) -> None:
-        self.finished = True
-
-    @property
-    def exhausted(self) -> bool:
-        return self.finished and self.taken == len(self.words)
-
-    def take(self) -> Passage | None:
-        if self.taken == len(self.words):
-            return None
-        word = self.words[self.taken]
-        self.taken += 1
-        said = prompt([ord(letter) % 50 + 1 for letter in word])
-        return Passage(
-            prompts=[said, prompt([1, 2])] if self.guided else [said],
-            max_frames=self.max_frames,
-            segment=self.taken - 1,
-            text=word,
-            ends_segment=True,
-            pause=self.pause,
-        )
 
 
 @pytest.fixture(scope="module")
 def model() -> CsmTalker:
     torch.set_num_threads(1)  # At these sizes a second thread only waits.
     return random_talker(SMALL, head_gain=40.0)
-
-
-def engine(model: CsmTalker, *, pages: int = 200, rows: int = 8, fast: bool = False) -> Talker:
-    backbone = model.config.backbone
-    memory = PageMemory(
-        layers=backbone.layers,
-        pages=pages,
-        page_size=PAGE_SIZE,
-        kv_heads=backbone.kv_heads,
-        head_dim=backbone.head_dim,
-        like=model.projector.weight,
-    )
-    planner = Planner(PagePool(pages), page_size=PAGE_SIZE, max_rows=rows, max_tokens=32)
-    runner = captured()(model, memory) if fast else Runner(model, memory)
-    return Talker(runner, planner, page_size=PAGE_SIZE, rate=25, codebooks=4, eos=EOS)
-
-
-def speak(
-    talker: Talker, text: str, *, limit: int = 1000, max_frames: int = 10, guided: bool = False, seed: int = 3
-) -> TalkerStream:
-    sampling = SamplingParams(top_k=20, seed=seed)
-    drawing = Drawing(first=sampling, rest=sampling, scale=1.5 if guided else 1.0)
-    stream = talker.add(Words(max_frames, guided), drawing, limit)
-    stream.push(text)
-    return stream
-
-
-def run(talker: Talker, *streams: TalkerStream, steps: int = 10_000) -> dict[TalkerStream, list[Emission]]:
-    """Step those of the streams that can, until all have ended."""
-    made: dict[TalkerStream, list[Emission]] = {stream: [] for stream in streams}
-    living = list(streams)
-    while living and steps:
-        steps -= 1
-        ready = [stream for stream in living if stream.wake_at() is not None]
-        if not ready:
-            break
-        for stream, emission in talker.step(ready).made:
-            assert isinstance(stream, TalkerStream)
-            assert isinstance(emission, Emission), emission
-            made[stream].append(emission)
-            if emission.final:
-                living.remove(stream)
-                stream.close()
-    return made
-
-
-def step(talker: Talker, living: list[TalkerStream]) -> list[tuple[TalkerStream, Emission]]:
-    """One step; those that end leave `living`."""
-    made = []
-    for stream, emission in talker.step(living).made:
-        assert isinstance(stream, TalkerStream)
-        assert isinstance(emission, Emission), emission
-        made.append((stream, emission))
-        if emission.final:
-            living.remove(stream)
-            stream.close()
-    return made
-
-
-def frames(emissions: list[Emission]) -> np.ndarray:
-    return np.concatenate([emission.media for emission in emissions])
 
 
 @pytest.mark.parametrize("fast", [False, True], ids=["plain", "captured"])

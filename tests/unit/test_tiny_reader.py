@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from streamsynth.engine.talker import Passage
+from streamsynth.engine.passage import Passage
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.models.tiny_speech.lexicon import Lexicon, as_phonemes
 from streamsynth.models.tiny_speech.places import weights_folder

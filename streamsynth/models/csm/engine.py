@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice
+from streamsynth.engine.passage import Context
 from streamsynth.engine.runner import Drawing
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.stream import StepResult, Stream
@@ -24,7 +25,10 @@ _PAGES_BYTES = 8 << 30
 
 
 class CsmEngine:
-    """Loads `config.json`, `tokenizer.json` and safetensors from a folder."""
+    """Loads `config.json`, `tokenizer.json` and safetensors from a folder.
+
+    With `context` a sentence goes on from the one before it, if that took at most `context_positions`.
+    """
 
     def __init__(
         self,
@@ -38,6 +42,8 @@ class CsmEngine:
         max_rows: int,
         max_tokens: int,
         max_model_len: int,
+        context: bool,
+        context_positions: int,
         float8: bool,
         kv_cache_memory_bytes: int | None = None,
         gpu_memory_utilization: float | None = None,
@@ -58,7 +64,9 @@ class CsmEngine:
             ),
             measured,
         )
-        self._positions = loop.max_positions
+        self._positions = loop.max_positions - (context_positions if context else 0)
+        # As `CsmProcessor` has it: behind the sound of a context stands the frame that ends it.
+        end = model.feedback(torch.full((1, model.codebooks), model.config.eos_code))
         self._talker = Talker(
             loop.runner,
             loop.planner,
@@ -67,6 +75,9 @@ class CsmEngine:
             codebooks=model.codebooks,
             eos=model.config.eos_code,
             frame_units=model.codebooks,
+            context=Context(positions=context_positions, row_positions=loop.max_positions, end=end.unbind())
+            if context
+            else None,
         )
         self._sampling = {"first": temperature, "rest": depth_temperature}
         self._top_k = top_k

@@ -31,6 +31,8 @@ CSM = Pipeline(
                 "max_rows": 64,
                 "max_tokens": 512,
                 "max_model_len": -1,
+                "context": False,
+                "context_positions": 320,
                 "kv_cache_memory_bytes": UNSET,
                 "gpu_memory_utilization": UNSET,
                 "float8": False,

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from streamsynth.engine.talker import Passage
+from streamsynth.engine.passage import Passage
 from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.models.csm.model import ABSENT
 from streamsynth.speech import Granularity

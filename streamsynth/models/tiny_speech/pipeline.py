@@ -26,6 +26,8 @@ TINY_SPEECH = Pipeline(
                 "top_k": 50,
                 "max_rows": 32,
                 "max_tokens": 256,
+                "context": False,
+                "context_positions": 320,
                 "kv_cache_memory_bytes": UNSET,
                 "gpu_memory_utilization": UNSET,
             },

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from streamsynth.engine.talker import Passage
+from streamsynth.engine.passage import Passage
 from streamsynth.models.csm.model import ABSENT
 from streamsynth.models.hibari.phonemes import Piece, split_phonemes
 from streamsynth.models.hibari.reading import refuse_foreign

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice
+from streamsynth.engine.passage import Context
 from streamsynth.engine.runner import Drawing
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.stream import StepResult, Stream
@@ -24,7 +25,10 @@ _PAGES_BYTES = 64 << 20
 
 
 class TinyTalker:
-    """`guidance` 1 runs one row a request, any other scale two. `temperature` is that of the first codebook."""
+    """`guidance` 1 runs one row a request, any other scale two. `temperature` is that of the first codebook.
+
+    With `context` a passage goes on from the one before it, if that took at most `context_positions`.
+    """
 
     def __init__(
         self,
@@ -38,6 +42,8 @@ class TinyTalker:
         top_k: int,
         max_rows: int,
         max_tokens: int,
+        context: bool,
+        context_positions: int,
         kv_cache_memory_bytes: int | None = None,
         gpu_memory_utilization: float | None = None,
     ) -> None:
@@ -65,6 +71,7 @@ class TinyTalker:
             rate=FRAME_RATE,
             codebooks=model.config.codebooks,
             eos=model.config.eos_code,
+            context=Context(positions=context_positions, row_positions=loop.max_positions) if context else None,
         )
         vocabulary = Vocabulary(folder, read, model.config.codebooks)
         self._voice = Voice(vocabulary, open_reading(read, vocabulary.symbols), guided=self._guidance != 1.0)
