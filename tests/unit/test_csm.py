@@ -2,11 +2,14 @@
 
 import pytest
 import torch
-from talker_batch import GREEDY, Batch
+from talker_batch import GREEDY, PAGE_SIZE, Batch, prompt
 from transformers import CsmConfig as HfConfig
 from transformers import CsmForConditionalGeneration
 
-from streamsynth.engine.runner import Drawing
+from streamsynth.engine.attention import PagedAttention, RowSpan
+from streamsynth.engine.kv.pages import PageId
+from streamsynth.engine.passage import Context
+from streamsynth.engine.runner import Drawing, FrameGang
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.models.csm.config import CsmConfig
 from streamsynth.models.csm.model import CsmTalker
@@ -81,9 +84,16 @@ def talker(reference: CsmForConditionalGeneration) -> CsmTalker:
 
 
 @torch.inference_mode()
-def reference_frames(model: CsmForConditionalGeneration, ids: list[int], frames: int) -> tuple[torch.Tensor, float]:
-    """Greedy frames by plain recomputation, without any cache, and the smallest lead of a best token over the next."""
+def reference_frames(
+    model: CsmForConditionalGeneration, ids: list[int], frames: int, behind: torch.Tensor | None = None
+) -> tuple[torch.Tensor, float]:
+    """Greedy frames by plain recomputation, without any cache, and the smallest lead of a best token over the next.
+
+    `behind` (1, length, width) stands before the prompt, embedded.
+    """
     embedded = model.embed_text_tokens(torch.tensor([ids]))
+    if behind is not None:
+        embedded = torch.cat((behind, embedded), 1)
     drawn, smallest = [], float("inf")
     for _ in range(frames):
         hidden = model.backbone_model(inputs_embeds=embedded, use_cache=False).last_hidden_state[:, -1]
@@ -164,6 +174,66 @@ def test_guidance_runs_two_rows_as_one_request(talker: CsmTalker) -> None:
     lone = frames([8, 9, 10], scale=1.0)
     assert torch.equal(frames([8, 9, 10], [1, 2], scale=1.0), lone)
     assert not torch.equal(frames([8, 9, 10], [1, 2], scale=3.0), lone)
+
+
+SAID, GOES_ON = [3, 14, 15], [9, 26, 5]
+
+
+@torch.inference_mode()
+def reference_context(model: CsmForConditionalGeneration, frames: torch.Tensor) -> torch.Tensor:
+    """SAID and its frames, as transformers merges what `CsmProcessor` writes: text, sound, end of sound."""
+    config = model.config
+    ids = torch.tensor([[*SAID, *[config.audio_token_id] * len(frames), config.audio_eos_token_id]])
+    embedded = model.embed_text_tokens(ids)
+    embedded[ids == config.audio_token_id] = model.backbone_model.embed_tokens(frames[None])[0]
+    end = torch.full((1, 1, CODEBOOKS), config.codebook_eos_token_id)
+    embedded[ids == config.audio_eos_token_id] = model.backbone_model.embed_tokens(end)[0]
+    return embedded
+
+
+def chain(talker: CsmTalker, frames: torch.Tensor) -> torch.Tensor:
+    end = talker.feedback(torch.full((1, CODEBOOKS), talker.config.eos_code))
+    said = Context(positions=100, row_positions=200, end=end.unbind()).of(
+        prompt(SAID), talker.feedback(frames).unbind()
+    )
+    assert said is not None
+    return said
+
+
+def test_a_sentence_behind_another_is_drawn_as_the_reference_draws_it(
+    reference: CsmForConditionalGeneration, talker: CsmTalker
+) -> None:
+    """Frame for frame, beside a request that has nothing before it."""
+    said, _ = reference_frames(reference, SAID, 30)
+    context = reference_context(reference, said)
+    expected, lead = reference_frames(reference, GOES_ON, 40, context)
+    assert lead > 1e-2, "the check needs best tokens that lead by far more than rounding (1e-4)"
+    alone, _ = reference_frames(reference, GOES_ON, 40)
+    assert not torch.equal(expected, alone)
+    batch = Batch(talker)
+    behind = FrameGang.of([torch.cat((chain(talker, said), prompt(GOES_ON)))], GREEDY, PAGE_SIZE)
+    batch.frames[behind] = []
+    lone = batch.join(GOES_ON)
+    assert torch.equal(batch.draw(behind, 40), expected)
+    assert torch.equal(batch.draw(lone, 40), alone)
+
+
+def test_logits_behind_another_sentence_equal_the_reference(
+    reference: CsmForConditionalGeneration, talker: CsmTalker
+) -> None:
+    """Of the first codebook, at every position of the chain as one sequence, computed in pages and in parts."""
+    said, _ = reference_frames(reference, SAID, 30)
+    inputs = torch.cat((chain(talker, said), prompt(GOES_ON)))
+    with torch.inference_mode():
+        text = reference.embed_text_tokens(torch.tensor([GOES_ON]))
+        embedded = torch.cat((reference_context(reference, said), text), 1)
+        expected = reference(inputs_embeds=embedded, use_cache=False).logits[0]
+        memory, pages = Batch(talker).memory, range(1, 1 + -(-len(inputs) // PAGE_SIZE))
+        for start in range(0, len(inputs), 13):
+            part = inputs[start : start + 13]
+            attention = PagedAttention(memory, [RowSpan(start, len(part), [*map(PageId, pages)])], torch.device("cpu"))
+            logits = talker.first_head(talker.trunk(talker.embed(part), attention))
+            torch.testing.assert_close(logits, expected[start : start + 13], atol=1e-4, rtol=1e-5)
 
 
 def test_weights_with_a_missing_or_unknown_name_are_refused(reference: CsmForConditionalGeneration) -> None:

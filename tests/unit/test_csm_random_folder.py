@@ -14,12 +14,14 @@ from transformers import CsmForConditionalGeneration
 from streamsynth.bench.ar_sides import StreamSynthSide, TransformersSide
 from streamsynth.config.unset import UNSET
 from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice
+from streamsynth.engine.runner import FrameGang
 from streamsynth.engine.stream import Emission
 from streamsynth.errors import StreamSynthError
 from streamsynth.graph.chunk import Chunk, Unit
 from streamsynth.models.csm.codec import CsmCodec
 from streamsynth.models.csm.engine import CsmEngine
 from streamsynth.models.csm.loop import LoopSizes, open_loop
+from streamsynth.models.csm.model import ABSENT
 from streamsynth.models.csm.pipeline import CODEBOOKS, CSM, FRAME_SAMPLES, TOKEN_RATE
 from streamsynth.models.csm.prompts import PromptWriter
 from streamsynth.models.csm.random_folder import write_random_csm
@@ -64,6 +66,40 @@ def test_an_utterance_ends_at_its_limit_and_sounds_for_as_long(folder: Path) -> 
     assert tokens == 5 * CODEBOOKS == heard[-1].consumed
     assert sum(len(made.media) for made in heard) == 5 * FRAME_SAMPLES
     assert np.isfinite(np.concatenate([made.media for made in heard])).all()
+
+
+def test_with_context_a_sentence_goes_on_from_the_one_before_and_the_end_of_its_sound(folder: Path) -> None:
+    """Of the 256 positions of a row 96 are kept for what stands before a sentence."""
+    options = {"folder": str(folder), "device": "cpu", "dtype": "float32", "context": True, "context_positions": 96}
+    declared = {name: value for name, value in CSM.stage("talker").options.items() if value is not UNSET}
+    talker = CsmEngine(**declared | options | {"kv_cache_memory_bytes": 1 << 20, "max_rows": 4})
+
+    def gangs() -> list[FrameGang]:
+        """Of both sentences, the second after a few frames of the first."""
+        stream = talker.open(SpeechRequest(voice="3", seed=1).to_wire())
+        stream.push("One. Two. ")
+        stream.finish()
+        found: list[FrameGang] = []
+        while len(found) < 2:
+            talker.step([stream])
+            if stream.gang is not None and stream.gang not in found:
+                found.append(stream.gang)
+        assert stream.passage is not None
+        assert stream.passage.max_frames + len(stream.passage.prompts[0]) == 256 - 96
+        stream.close()
+        return found
+
+    first, second = gangs()
+    assert (first.drawn, len(second.prompts[0])) == (150, len(first.prompts[0])), "cut off, so not gone on from"
+    # Random weights do not end by themselves: the code that is latest to be drawn stands for the end.
+    codes = [int(position[1]) for position in first.fed[:60]]
+    talker._talker._eos = max(codes, key=codes.index)
+    first, second = gangs()
+    own = second.prompts[0][-len(first.prompts[0]) :]
+    end = [ABSENT, *[SMALL_TALKER.eos_code] * CODEBOOKS]
+    chain = [*first.prompts[0].tolist(), *(position.tolist() for position in first.fed[:-1]), end, *own.tolist()]
+    assert len(first.fed) > 20
+    assert second.prompts[0].tolist() == chain
 
 
 def test_transformers_reads_the_folder_and_draws_the_same_frames(folder: Path) -> None:
