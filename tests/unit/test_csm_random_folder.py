@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,6 @@ from transformers import CsmForConditionalGeneration
 from streamsynth.bench.ar_sides import StreamSynthSide, TransformersSide
 from streamsynth.config.unset import UNSET
 from streamsynth.engine.kv.sizing import KvBudget, MeasuredDevice
-from streamsynth.engine.runner import FrameGang
 from streamsynth.engine.stream import Emission
 from streamsynth.errors import StreamSynthError
 from streamsynth.graph.chunk import Chunk, Unit
@@ -68,38 +69,42 @@ def test_an_utterance_ends_at_its_limit_and_sounds_for_as_long(folder: Path) -> 
     assert np.isfinite(np.concatenate([made.media for made in heard])).all()
 
 
-def test_with_context_a_sentence_goes_on_from_the_one_before_and_the_end_of_its_sound(folder: Path) -> None:
-    """Of the 256 positions of a row 96 are kept for what stands before a sentence."""
+def said_before_the_second(folder: Path) -> tuple[torch.Tensor | None, list[list[int]]]:
+    """What the second of two sentences goes on from, and the frames until that is known."""
     options = {"folder": str(folder), "device": "cpu", "dtype": "float32", "context": True, "context_positions": 96}
     declared = {name: value for name, value in CSM.stage("talker").options.items() if value is not UNSET}
     talker = CsmEngine(**declared | options | {"kv_cache_memory_bytes": 1 << 20, "max_rows": 4})
+    stream = talker.open(SpeechRequest(voice="3", seed=1).to_wire())
+    stream.push("One. Two. ")
+    stream.finish()
+    frames: list[list[int]] = []
+    while stream.said is None and not stream.done:
+        for _, made in talker.step([stream]).made:
+            assert isinstance(made, Emission)
+            frames += made.media.reshape(-1, CODEBOOKS).tolist()
+    stream.close()
+    return stream.said, frames
 
-    def gangs() -> list[FrameGang]:
-        """Of both sentences, the second after a few frames of the first."""
-        stream = talker.open(SpeechRequest(voice="3", seed=1).to_wire())
-        stream.push("One. Two. ")
-        stream.finish()
-        found: list[FrameGang] = []
-        while len(found) < 2:
-            talker.step([stream])
-            if stream.gang is not None and stream.gang not in found:
-                found.append(stream.gang)
-        assert stream.passage is not None
-        assert stream.passage.max_frames + len(stream.passage.prompts[0]) == 256 - 96
-        stream.close()
-        return found
 
-    first, second = gangs()
-    assert (first.drawn, len(second.prompts[0])) == (150, len(first.prompts[0])), "cut off, so not gone on from"
-    # Random weights do not end by themselves: the code that is latest to be drawn stands for the end.
-    codes = [int(position[1]) for position in first.fed[:60]]
-    talker._talker._eos = max(codes, key=codes.index)
-    first, second = gangs()
-    own = second.prompts[0][-len(first.prompts[0]) :]
-    end = [ABSENT, *[SMALL_TALKER.eos_code] * CODEBOOKS]
-    chain = [*first.prompts[0].tolist(), *(position.tolist() for position in first.fed[:-1]), end, *own.tolist()]
-    assert len(first.fed) > 20
-    assert second.prompts[0].tolist() == chain
+def test_with_context_a_sentence_goes_on_from_the_one_before_and_the_end_of_its_sound(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Of the 256 positions of a row 96 are kept for what stands before a sentence."""
+    prompt = PromptWriter(Tokenizer.from_file(str(folder / "tokenizer.json")), CODEBOOKS)("3", "One. ")
+    said, frames = said_before_the_second(folder)
+    assert said is None, "a sentence that was cut off is not gone on from"
+    assert len(frames) == 2 * (256 - 96 - len(prompt))
+    # The folder's weights never end by themselves: here the code that is latest to be drawn is the end.
+    codes = [frame[0] for frame in frames[:60]]
+    eos = max(codes, key=codes.index)
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"codebook_eos_token_id": eos}))
+    said, sound = said_before_the_second(tmp_path)
+    assert sound == frames[: codes.index(eos)]
+    assert len(sound) > 20
+    assert said is not None
+    assert said.tolist() == [*prompt.tolist(), *([ABSENT, *frame] for frame in sound), [ABSENT, *[eos] * CODEBOOKS]]
 
 
 def test_transformers_reads_the_folder_and_draws_the_same_frames(folder: Path) -> None:
