@@ -51,6 +51,23 @@ def test_greedy_frames_equal_the_plain_loops_over_200_steps(
     assert len(found[0].unique(dim=0)) > 20
 
 
+@pytest.mark.parametrize("pages", [PageMemory, QuantisedPageMemory], ids=["plain", "float8"])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_guided_rows_that_begin_alike_are_drawn_as_in_the_plain_loop(
+    talker: CsmTalker, pages: type[PageMemory], overlap: bool
+) -> None:
+    """Pages that one row still computes are the other's too, within a step and over several."""
+    said = [5 + number % 40 for number in range(45)]
+    drawing = Drawing(first=GREEDY.first, rest=GREEDY.rest, scale=1.5)
+    found = []
+    for batch in (Batch(talker, pages=pages), fused(talker, pages, rows=2, overlap=overlap)):
+        gang = batch.join([*said, 8, 9], [*said, 1], drawing=drawing)
+        batch.step()
+        assert len(set(gang.rows[0].pages) & set(gang.rows[1].pages)) == 45 // PAGE_SIZE
+        found.append(batch.draw(gang, 100))
+    assert torch.equal(*found)
+
+
 def test_a_mixed_batch_that_joins_and_leaves_draws_what_each_draws_alone(talker: CsmTalker) -> None:
     fast = fused(talker, PageMemory)
     captures = fast.runner.captures

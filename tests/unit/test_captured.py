@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from talker_batch import GREEDY, SMALL, Batch, captured
+from talker_batch import GREEDY, PAGE_SIZE, SMALL, Batch, captured
 
 from streamsynth.engine.attention import PageMemory, QuantisedPageMemory
-from streamsynth.engine.runner import Drawing
+from streamsynth.engine.runner import Drawing, Runner
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.models.csm.model import CsmTalker
 from streamsynth.models.csm.random_weights import random_talker
@@ -57,6 +57,27 @@ def test_guided_gangs_are_drawn_as_in_the_plain_loop(talker: CsmTalker) -> None:
     assert torch.equal(fast.draw(one, 20), expected)
     expected = plain_frames(talker, [3] * 20, [1, 2], drawing=drawing, count=20)
     assert torch.equal(fast.draw(other, 20), expected)
+
+
+@pytest.mark.parametrize("common", [15, 16, 17, 40])
+def test_guided_rows_that_begin_alike_are_drawn_as_if_each_had_computed_its_beginning(
+    talker: CsmTalker, common: int
+) -> None:
+    """Pages that one row still computes are the other's too, within a step and over several."""
+    drawing = Drawing(first=SAMPLED.first, rest=SAMPLED.rest, scale=2.0)
+    said = [5 + number % 40 for number in range(common)]
+    one, other = [*said, 8], [*said, 1, 2, 3]
+    apart = Batch(talker)
+    rows = apart.join(one, other, drawing=drawing)
+    for row in rows.rows:
+        row.keys = ()
+    expected = apart.draw(rows, 20)
+    for make in (Runner, captured(rows=2)):
+        batch = Batch(talker, make)
+        gang = batch.join(one, other, drawing=drawing)
+        batch.step()
+        assert len(set(gang.rows[0].pages) & set(gang.rows[1].pages)) == common // PAGE_SIZE
+        assert torch.equal(batch.draw(gang, 20), expected)
 
 
 def test_a_gang_of_rows_that_were_not_captured_is_refused(talker: CsmTalker) -> None:
