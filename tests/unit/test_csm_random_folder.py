@@ -24,10 +24,10 @@ from streamsynth.models.csm.engine import CsmEngine
 from streamsynth.models.csm.loop import LoopSizes, open_loop
 from streamsynth.models.csm.model import ABSENT
 from streamsynth.models.csm.pipeline import CODEBOOKS, CSM, FRAME_SAMPLES, TOKEN_RATE
-from streamsynth.models.csm.prompts import PromptWriter
+from streamsynth.models.csm.prompts import CsmReader, PromptWriter
 from streamsynth.models.csm.random_folder import write_random_csm
 from streamsynth.models.csm.weights import load_talker
-from streamsynth.speech import SpeechRequest
+from streamsynth.speech import Granularity, SpeechRequest
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +105,18 @@ def test_with_context_a_sentence_goes_on_from_the_one_before_and_the_end_of_its_
     assert len(sound) > 20
     assert said is not None
     assert said.tolist() == [*prompt.tolist(), *([ABSENT, *frame] for frame in sound), [ABSENT, *[eos] * CODEBOOKS]]
+
+
+def test_a_sentence_that_leaves_no_room_for_its_sound_is_refused_behind_what_comes_before(folder: Path) -> None:
+    writer = PromptWriter(Tokenizer.from_file(str(folder / "tokenizer.json")), CODEBOOKS)
+    reader = CsmReader(writer, "3", Granularity.SENTENCE, positions=40)
+    reader.push("One. This is a sentence of over forty letters, so it has no room. ")
+    reader.finish()
+    first = reader.take()
+    assert first is not None
+    assert first.max_frames == 30
+    with pytest.raises(StreamSynthError, match="it may take 39"):
+        reader.take()
 
 
 def test_transformers_reads_the_folder_and_draws_the_same_frames(folder: Path) -> None:

@@ -75,7 +75,11 @@ class CsmReader:
         return self._finished and not self._passages
 
     def take(self) -> Passage | None:
-        return self._passages.popleft() if self._passages else None
+        passage = self._passages.popleft() if self._passages else None
+        if passage is not None and passage.max_frames < 1:
+            message = f"a sentence takes {len(passage.prompts[0])} positions; it may take {self._positions - 1}"
+            raise StreamSynthError(ErrorCode.INVALID_VALUE, message, param="input")
+        return passage
 
     def _read(self) -> None:
         while (unit := self._cutter.take()) is not None:
