@@ -16,8 +16,9 @@ from streamsynth.errors import invalid_value
 class Passage:
     """Text that is spoken in one go: each row's prompt, int64 (length, width), and where it stands in the segments.
 
-    `text` is the segment's, with its first passage; `max_frames` ends a passage that does not end itself; `pause` is
-    how many frames of silence follow it, in the request's count of frames too.
+    `text` is the segment's, with its first passage; `max_frames` ends a passage that does not end itself, and slow
+    speech takes up to `usual_frames`; `pause` is how many frames of silence follow it, in the request's count of frames
+    too.
     """
 
     prompts: Sequence[Tensor]
@@ -26,6 +27,7 @@ class Passage:
     text: str | None
     ends_segment: bool
     pause: int = 0
+    usual_frames: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,12 +35,13 @@ class Context:
     """How passages of a request go on from one another: the prompt and the frames of the one before come first.
 
     They are at most `positions`, of the `row_positions` that a row may have: where there are more, or no room for them,
-    the passage stands alone, since a part of them would pair words with the wrong sound. `end` are input positions
-    (width,) behind the frames.
+    the passage stands alone, since a part of them would pair words with the wrong sound. So it does where it would be
+    longer than `trained_positions`, which the model knows. `end` are input positions (width,) behind the frames.
     """
 
     positions: int
     row_positions: int
+    trained_positions: int | None = None
     end: Sequence[Tensor] = ()
 
     def __post_init__(self) -> None:
@@ -54,8 +57,9 @@ class Context:
         """The prompts of a passage that goes on from what was `said`; its own where it stands alone."""
         if said is None:
             return passage.prompts
-        longest = len(said) + max(len(prompt) for prompt in passage.prompts) + passage.max_frames
-        fits = longest <= self.row_positions
+        prompt = len(said) + max(len(prompt) for prompt in passage.prompts)
+        known = self.trained_positions is None or prompt + passage.usual_frames <= self.trained_positions
+        fits = known and prompt + passage.max_frames <= self.row_positions
         return [torch.cat((said, prompt)) for prompt in passage.prompts] if fits else passage.prompts
 
 

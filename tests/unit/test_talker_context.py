@@ -175,6 +175,13 @@ def test_a_passage_for_which_a_row_has_no_room_behind_another_stands_alone() -> 
         assert context.before(passage, None) is passage.prompts
 
 
+def test_a_passage_that_would_be_longer_than_what_the_model_was_trained_on_stands_alone() -> None:
+    context = Context(positions=8, row_positions=40, trained_positions=16)
+    for usual_frames, behind in ((5, 8), (6, 0)):
+        passage = Passage([positions(3), positions(2)], 20, 0, None, ends_segment=True, usual_frames=usual_frames)
+        assert [len(prompt) for prompt in context.before(passage, positions(8))] == [behind + 3, behind + 2]
+
+
 @pytest.mark.parametrize("wrong", [0, -1, ROW_POSITIONS])
 def test_a_context_that_leaves_no_room_is_refused_with_the_limit(wrong: int) -> None:
     with pytest.raises(StreamSynthError, match="from 1 to 255") as refused:

@@ -47,9 +47,8 @@ def test_greedy_frames_are_the_golden_ones() -> None:
 
 @pytest.mark.parametrize("context", [False, True])
 def test_with_context_both_rows_of_a_sentence_go_on_from_the_words_and_frames_of_the_one_before(context: bool) -> None:
-    """Not by default: these weights were trained on single utterances."""
     declared = {name: value for name, value in TINY_SPEECH.stage("talker").options.items() if value is not UNSET}
-    assert declared["context"] is False
+    assert declared["context"] is True
     talker = TinyTalker(**declared | {"alphabet": "characters", "context": context})
     stream = talker.open(SpeechRequest(voice="tiny", seed=1).to_wire())
     stream.push("Yes. No.")

@@ -26,7 +26,7 @@ TINY_SPEECH = Pipeline(
                 "top_k": 50,
                 "max_rows": 32,
                 "max_tokens": 256,
-                "context": False,
+                "context": True,
                 "context_positions": 320,
                 "kv_cache_memory_bytes": UNSET,
                 "gpu_memory_utilization": UNSET,

@@ -29,6 +29,7 @@ from streamsynth.text.pauses import PAUSE_S
 MAX_SYMBOLS = 150
 """About 10 s of speech: the talker was trained on sentences of at most 12 s."""
 
+SLOW_FRAMES_PER_SYMBOL = 2
 FRAMES_PER_SYMBOL = 6
 """A passage that runs to this many frames a symbol does not end by itself: three times the slowest speech."""
 
@@ -93,7 +94,7 @@ class TinyReader:
     """The front end of one request: units of text become passages as soon as they are certain; under granularity
     "none" once all text is there.
 
-    Each passage stands alone: the talker was trained on single utterances, and loses its place behind another.
+    A passage is a sentence or a clause, at most `MAX_SYMBOLS` long.
     """
 
     def __init__(self, voice: Voice, granularity: Granularity) -> None:
@@ -146,6 +147,7 @@ class TinyReader:
             text=text,
             ends_segment=ends_segment,
             pause=pause_frames(piece.ending),
+            usual_frames=SLOW_FRAMES_PER_SYMBOL * len(piece.phonemes),
         )
 
 

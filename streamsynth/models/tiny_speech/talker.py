@@ -21,7 +21,10 @@ from streamsynth.models.tiny_speech.prompts import TinyReader, Vocabulary, Voice
 from streamsynth.models.tiny_speech.reading import Alphabet, open_reading
 from streamsynth.speech import SpeechRequest
 
-_PAGES_BYTES = 64 << 20
+TRAINED_POSITIONS = 512
+"""The longest chain of passages that the talker was trained on."""
+
+_PAGES_BYTES = 128 << 20
 
 
 class TinyTalker:
@@ -71,7 +74,11 @@ class TinyTalker:
             rate=FRAME_RATE,
             codebooks=model.config.codebooks,
             eos=model.config.eos_code,
-            context=Context(positions=context_positions, row_positions=loop.max_positions) if context else None,
+            context=Context(
+                positions=context_positions, row_positions=loop.max_positions, trained_positions=TRAINED_POSITIONS
+            )
+            if context
+            else None,
         )
         vocabulary = Vocabulary(folder, read, model.config.codebooks)
         self._voice = Voice(vocabulary, open_reading(read, vocabulary.symbols), guided=self._guidance != 1.0)
