@@ -8,14 +8,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from train_tiny_speech.cuts import Cut, pack_cuts, unpack_cuts
+
 
 @dataclass(frozen=True)
 class CodedUtterance:
-    """One sentence: corpus text, what the teacher read (phonemes), and codes [frames, codebooks]."""
+    """Corpus text, what the teacher read (phonemes), codes [frames, codebooks], and where they can be cut."""
 
     text: str
     phonemes: str
     codes: NDArray[np.int16]
+    cuts: tuple[Cut, ...] = ()
 
 
 def write_codes(folder: Path, name: str, utterances: list[CodedUtterance]) -> None:
@@ -28,6 +31,7 @@ def write_codes(folder: Path, name: str, utterances: list[CodedUtterance]) -> No
             frames=np.array([len(u.codes) for u in utterances]),
             text=np.array([u.text for u in utterances]),
             phonemes=np.array([u.phonemes for u in utterances]),
+            cuts=pack_cuts([u.cuts for u in utterances]),
         )
     draft.rename(folder / f"{name}.npz")
 
@@ -36,6 +40,8 @@ def read_codes(path: Path) -> list[CodedUtterance]:
     with np.load(path) as shard:
         pieces = np.split(shard["codes"], np.cumsum(shard["frames"])[:-1])
         return [
-            CodedUtterance(str(text), str(phonemes), codes)
-            for text, phonemes, codes in zip(shard["text"], shard["phonemes"], pieces, strict=True)
+            CodedUtterance(str(text), str(phonemes), codes, cuts)
+            for text, phonemes, codes, cuts in zip(
+                shard["text"], shard["phonemes"], pieces, unpack_cuts(shard["cuts"], len(pieces)), strict=True
+            )
         ]

@@ -24,7 +24,7 @@ def encode_all(codec: MimiModel, utterances: list[Utterance]) -> list[CodedUtter
     size = _BATCH[codec.device.type]
     batches = [utterances[i : i + size] for i in range(0, len(utterances), size)]
     codes = [c for batch in batches for c in encode(codec, [u.samples for u in batch])]
-    return [CodedUtterance(u.text, u.phonemes, c) for u, c in zip(utterances, codes, strict=True)]
+    return [CodedUtterance(u.text, u.phonemes, c, u.cuts) for u, c in zip(utterances, codes, strict=True)]
 
 
 def main() -> None:
@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("codec", type=Path)
     parser.add_argument("speech", type=Path, help="folder of shards; read until its rendering has finished")
     parser.add_argument("out", type=Path, help="folder for the coded shards")
+    parser.add_argument("--delete-speech", action="store_true", help="delete each shard of speech once it is coded")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     codec = load_codec(arguments.codec).to("cuda" if torch.cuda.is_available() else "cpu")
@@ -47,6 +48,8 @@ def main() -> None:
             continue
         coded = encode_all(codec, [u for path in paths for u in read_shard(path)])
         write_codes(arguments.out, f"codes-{shards:05}", coded)
+        for path in paths if arguments.delete_speech else ():
+            path.unlink()
         shards, utterances, frames = shards + 1, utterances + len(coded), frames + sum(len(u.codes) for u in coded)
     mark_finished(arguments.out)
     logging.info("%d utterances, %.1f hours", utterances, hours(frames))

@@ -6,20 +6,22 @@ import argparse
 import logging
 import multiprocessing
 import os
+import random
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from train_tiny_speech.frames import FRAME_SAMPLES, SAMPLE_RATE
+from train_tiny_speech.cuts import AUDIBLE_LEVEL, LEAD_SILENCE, LEVEL_WINDOW, TAIL_SILENCE, find_cuts, levels
+from train_tiny_speech.frames import FRAME_SAMPLES
 from train_tiny_speech.speech_store import Utterance, hours, mark_finished, write_shard
+from train_tiny_speech.spoken_texts import ReadingPlan, SpokenText
+from train_tiny_speech.teacher_voice import TeacherVoice
 
-_LEAD_SILENCE = SAMPLE_RATE // 20
-_TAIL_SILENCE = SAMPLE_RATE // 10
-_LEVEL_WINDOW = SAMPLE_RATE // 100
-_AUDIBLE_LEVEL = 0.004
 _MAX_PHONEMES = 220
 _MAX_FRAMES = 300
 _UTTERANCES_PER_SHARD = 100
@@ -34,56 +36,76 @@ class RenderJob:
     index: int
     workers: int
     deadline: float
+    again: bool
 
 
 class Teacher:
     def __init__(self) -> None:
-        from hibari import Hibari
-
-        self._voice = Hibari(threads=1)
+        self._voice = TeacherVoice()
 
     def phonemes(self, text: str) -> str:
-        return " ".join(self._voice.phonemize(text))
+        return self._voice.phonemes(text)
 
     def speak(self, text: str, *, speed: float, seed: int, phonemes: str | None = None) -> Utterance | None:
         """None for a text that the teacher cannot read in one breath of 12 seconds."""
-        phonemes = phonemes or self.phonemes(text)
+        phonemes = self._voice.known(phonemes or self.phonemes(text))
         if not 0 < len(phonemes) <= _MAX_PHONEMES:
             return None
-        samples = trimmed(self._voice.from_phonemes(phonemes, speed=speed, seed=seed))
-        if samples is None or len(samples) > _MAX_FRAMES * FRAME_SAMPLES:
+        speech = self._voice.speak(phonemes, speed=speed, seed=seed)
+        span = audible_span(speech.samples)
+        if span is None or len(span) > _MAX_FRAMES * FRAME_SAMPLES:
             return None
-        return Utterance(text, phonemes, (samples.clip(-1, 1) * 32767).astype(np.int16))
+        samples = (faded(speech.samples, span).clip(-1, 1) * 32767).astype(np.int16)
+        return Utterance(text, phonemes, samples, find_cuts(text, phonemes, speech.samples, speech.spans, span.start))
 
 
-def trimmed(samples: NDArray[np.float32]) -> NDArray[np.float32] | None:
-    """A short silence at both ends, faded, then padding to whole frames; None if nothing is audible."""
-    windows = samples[: len(samples) // _LEVEL_WINDOW * _LEVEL_WINDOW].reshape(-1, _LEVEL_WINDOW)
-    audible = np.flatnonzero(np.sqrt((windows**2).mean(1)) > _AUDIBLE_LEVEL)
+def audible_span(samples: NDArray[np.float32]) -> range | None:
+    """What is audible with a short silence at both ends; None if nothing is."""
+    audible = np.flatnonzero(levels(samples) > AUDIBLE_LEVEL)
     if len(audible) < 20:
         return None
-    start = max(0, audible[0] * _LEVEL_WINDOW - _LEAD_SILENCE)
-    voice = samples[start : (audible[-1] + 1) * _LEVEL_WINDOW + _TAIL_SILENCE].copy()
-    fade = np.linspace(0, 1, _LEVEL_WINDOW, dtype=np.float32)
-    voice[:_LEVEL_WINDOW] *= fade
-    voice[-_LEVEL_WINDOW:] *= fade[::-1]
+    start = max(0, int(audible[0]) * LEVEL_WINDOW - LEAD_SILENCE)
+    return range(start, min(len(samples), (int(audible[-1]) + 1) * LEVEL_WINDOW + TAIL_SILENCE))
+
+
+def faded(samples: NDArray[np.float32], span: range) -> NDArray[np.float32]:
+    """A part, faded at both ends, with zeros behind it to whole frames."""
+    voice = samples[span.start : span.stop].copy()
+    fade = np.linspace(0, 1, LEVEL_WINDOW, dtype=np.float32)
+    voice[:LEVEL_WINDOW] *= fade
+    voice[-LEVEL_WINDOW:] *= fade[::-1]
     return np.pad(voice, (0, -len(voice) % FRAME_SAMPLES))
+
+
+def read_corpus(path: Path) -> list[SpokenText]:
+    """Sentences, one a line, each perhaps with a tab and its phonemes."""
+    return [SpokenText(*line.partition("\t")[::2]) for line in path.read_text().splitlines()]
+
+
+def _texts(job: RenderJob) -> Iterator[tuple[int, SpokenText]]:
+    """A worker's texts, numbered, over and over if asked to, each time joined anew."""
+    corpus = read_corpus(job.corpus)
+    sentences = corpus[job.index :: job.workers]
+    numbers = count(job.index, job.workers)
+    for turn in count() if job.again else range(1):
+        rng = random.Random(f"{job.index} {turn}")
+        if turn:
+            rng.shuffle(sentences)
+        yield from zip(numbers, ReadingPlan().texts(sentences, rng), strict=False)
 
 
 def render_share(job: RenderJob) -> int:
     """Frames rendered by one worker."""
     os.nice(5)
     teacher = Teacher()
-    sentences = job.corpus.read_text().splitlines()
     speeds = np.random.default_rng(job.index)
     batch: list[Utterance] = []
     frames = shards = 0
-    for line in range(job.index, len(sentences), job.workers):
+    for seed, spoken in _texts(job):
         if time.time() > job.deadline:
             break
         speed = float(np.clip(speeds.normal(1.0, 0.04), 0.9, 1.1))
-        text, _, phonemes = sentences[line].partition("\t")
-        utterance = teacher.speak(text, speed=speed, seed=line, phonemes=phonemes or None)
+        utterance = teacher.speak(spoken.text, speed=speed, seed=seed, phonemes=spoken.phonemes or None)
         if utterance is None:
             continue
         batch.append(utterance)
@@ -103,13 +125,16 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder for the shards")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=3600, help="stop after this long, wherever the corpus stands")
+    parser.add_argument("--again", action="store_true", help="start over where the corpus ends")
     arguments = parser.parse_args()
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = "1"
     arguments.out.mkdir(parents=True, exist_ok=True)
     start = time.time()
     workers = arguments.workers
-    jobs = [RenderJob(arguments.corpus, arguments.out, i, workers, start + arguments.seconds) for i in range(workers)]
+    deadline = start + arguments.seconds
+    again = arguments.again
+    jobs = [RenderJob(arguments.corpus, arguments.out, i, workers, deadline, again) for i in range(workers)]
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         frames = sum(pool.imap_unordered(render_share, jobs))
     mark_finished(arguments.out)

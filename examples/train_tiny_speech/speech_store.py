@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from train_tiny_speech.cuts import Cut, pack_cuts, unpack_cuts
 from train_tiny_speech.frames import FRAME_SAMPLES, FRAMES_PER_SECOND
 
 _FINISHED = "finished"
@@ -15,11 +16,12 @@ _FINISHED = "finished"
 
 @dataclass(frozen=True)
 class Utterance:
-    """One sentence: corpus text, what the teacher read (phonemes), and whole frames of 16-bit samples."""
+    """Corpus text, what the teacher read (phonemes), whole frames of 16-bit samples, and where they can be cut."""
 
     text: str
     phonemes: str
     samples: NDArray[np.int16]
+    cuts: tuple[Cut, ...] = ()
 
     @property
     def frames(self) -> int:
@@ -36,6 +38,7 @@ def write_shard(folder: Path, name: str, utterances: list[Utterance]) -> None:
             frames=np.array([u.frames for u in utterances]),
             text=np.array([u.text for u in utterances]),
             phonemes=np.array([u.phonemes for u in utterances]),
+            cuts=pack_cuts([u.cuts for u in utterances]),
         )
     draft.rename(folder / f"{name}.npz")
 
@@ -44,8 +47,10 @@ def read_shard(path: Path) -> list[Utterance]:
     with np.load(path) as shard:
         pieces = np.split(shard["samples"], np.cumsum(shard["frames"])[:-1] * FRAME_SAMPLES)
         return [
-            Utterance(str(text), str(phonemes), samples)
-            for text, phonemes, samples in zip(shard["text"], shard["phonemes"], pieces, strict=True)
+            Utterance(str(text), str(phonemes), samples, cuts)
+            for text, phonemes, samples, cuts in zip(
+                shard["text"], shard["phonemes"], pieces, unpack_cuts(shard["cuts"], len(pieces)), strict=True
+            )
         ]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 
 import torch
@@ -58,7 +58,7 @@ class TalkerTraining:
     ) -> None:
         self._talker, self._settings = talker, settings
         self._device = talker.lm_head.weight.device
-        self._batch = PackedBatch(**{name: value.to(self._device) for name, value in vars(like).items()})
+        self._batch = PackedBatch(**{name: value.to(self._device, copy=True) for name, value in vars(like).items()})
         self._weights = list(talker.parameters())
         self._average = [w.detach().clone() for w in self._weights]
         on_cuda = self._device.type == "cuda"
@@ -96,14 +96,15 @@ class TalkerTraining:
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[PackedBatch]) -> TalkerLosses:
+        """Means over all judged frames of the batches."""
         kernels = _Kernels(_run_layers, _cross_entropy)
         losses = [
             self._forward(PackedBatch(**{name: value.to(self._device) for name, value in vars(batch).items()}), kernels)
             for batch in batches
         ]
-        return TalkerLosses(
-            torch.stack([x.first for x in losses]).mean(), torch.stack([x.depth for x in losses]).mean()
-        )
+        judged = torch.tensor([float((batch.predicting >= 0).sum()) for batch in batches], device=self._device)
+        first, depth = (torch.stack(part) @ judged / judged.sum() for part in zip(*map(astuple, losses), strict=True))
+        return TalkerLosses(first, depth)
 
     def averaged(self) -> CsmForConditionalGeneration:
         """The talker with the averaged weights; `restore` puts the trained ones back."""

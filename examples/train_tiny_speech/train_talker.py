@@ -6,32 +6,26 @@ import argparse
 import logging
 import time
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader
 from transformers import CsmConfig
 
-from train_tiny_speech.code_store import CodedUtterance, read_codes
+from train_tiny_speech.code_store import read_codes
+from train_tiny_speech.documents import ChainMix, PromptMix
+from train_tiny_speech.held_out import held_out_checks
 from train_tiny_speech.speech_store import ShardReader, is_finished
-from train_tiny_speech.talker_batches import FixedSpeech, GrowingSpeech, PackedBatch, PackedRows, PromptMix
-from train_tiny_speech.talker_batches import held_out_shard as held_out_path
+from train_tiny_speech.talker_batches import GrowingSpeech, PackedBatch, PackedRows
 from train_tiny_speech.talker_files import load_talker, new_talker, save_talker
 from train_tiny_speech.talker_training import TalkerSettings, TalkerTraining
 
 _PLAIN_STEPS = 6
-_CHECKS = {"characters": PromptMix(0, 1, 0), "phonemes": PromptMix(0, 0, 1), "mixed": PromptMix(0, 0, 0)}
 
 
 def wait_for_shards(folder: Path, count: int) -> None:
     while len(ShardReader(folder).waiting()) < count and not is_finished(folder):
         time.sleep(0.5)
-
-
-def held_out_batches(utterances: list[CodedUtterance], rows: int, length: int) -> dict[str, list[PackedBatch]]:
-    speech = FixedSpeech(utterances)
-    return {name: list(islice(PackedRows(speech, rows, length, mix, seed=1), 1)) for name, mix in _CHECKS.items()}
 
 
 def train(arguments: argparse.Namespace) -> None:
@@ -44,12 +38,13 @@ def train(arguments: argparse.Namespace) -> None:
     talker.to(device).train()
     wait_for_shards(arguments.codes, arguments.shards)
     speech = GrowingSpeech(arguments.codes)
-    rows = PackedRows(speech, arguments.rows, arguments.length, PromptMix(), arguments.seed)
+    rows = PackedRows(speech, arguments.rows, arguments.length, PromptMix(), ChainMix(), arguments.seed)
     loader = DataLoader(rows, batch_size=None, num_workers=arguments.workers, pin_memory=device.type == "cuda")
-    checks = held_out_batches(read_codes(held_out_path(arguments.codes)), arguments.rows, arguments.length)
+    held_out = [u for path in ShardReader(arguments.held_out).waiting() for u in read_codes(path)]
+    checks = held_out_checks(held_out, arguments.rows, arguments.length)
     settings = TalkerSettings(learning_rate=arguments.learning_rate, dropout=arguments.dropout)
-    like = checks["mixed"][0]
-    training = TalkerTraining(talker, like, settings, compiled=device.type == "cuda")
+    like = next(iter(checks.values()))[0]
+    training = TalkerTraining(talker, like, settings, compiled=arguments.capture)
     _check(training, checks, arguments.out)
     training.restore()
     _run(arguments, training, iter(loader), checks, started)
@@ -96,6 +91,7 @@ def main() -> None:
     parser.add_argument("codes", type=Path, help="folder that encode_speech fills")
     parser.add_argument("talker", type=Path, help="folder of the talker to start from")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--held-out", type=Path, required=True, help="folder of coded speech that is never trained on")
     parser.add_argument("--fresh", action="store_true", help="take only the shape of the talker, not its weights")
     parser.add_argument("--seconds", type=float, default=300, help="stop after this long, loading included")
     parser.add_argument("--shards", type=int, default=5, help="coded shards to wait for before starting")
@@ -104,7 +100,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--workers", type=int, default=3, help="processes that prepare batches")
-    parser.add_argument("--capture", action=argparse.BooleanOptionalAction, default=torch.cuda.is_available())
+    parser.add_argument(
+        "--capture",
+        action=argparse.BooleanOptionalAction,
+        default=torch.cuda.is_available(),
+        help="compile a step and make it one CUDA graph",
+    )
     parser.add_argument("--save-every", type=float, default=120, help="seconds")
     parser.add_argument("--report", type=int, default=500, help="steps")
     parser.add_argument("--seed", type=int, default=0)

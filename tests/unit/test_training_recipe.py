@@ -18,6 +18,7 @@ from train_tiny_speech.codec import CodeEmbedding, decode_embeddings, encode
 from train_tiny_speech.corpus_sources import lexicon_words
 from train_tiny_speech.decoder_polish import DecoderPolish, PolishSettings
 from train_tiny_speech.discriminators import Discriminators
+from train_tiny_speech.documents import ChainMix, PromptMix
 from train_tiny_speech.frames import FRAME_SAMPLES
 from train_tiny_speech.lexicon import build, lexicon_prompt, read_lexicon, write_lexicon
 from train_tiny_speech.render_teacher import Teacher
@@ -27,13 +28,15 @@ from train_tiny_speech.sound_quality import harmonics_to_noise, log_spectral_dis
 from train_tiny_speech.speech_bank import SpeechBank, Window
 from train_tiny_speech.speech_store import ShardReader, Utterance, read_shard, write_shard
 from train_tiny_speech.spoken_numbers import cardinal, ordinal, year
-from train_tiny_speech.talker_batches import FixedSpeech, GrowingSpeech, PackedRows, PromptMix
+from train_tiny_speech.talker_batches import FixedSpeech, GrowingSpeech, PackedRows
 from train_tiny_speech.talker_files import load_talker, new_talker, save_talker
 from train_tiny_speech.talker_training import TalkerSettings, TalkerTraining
 from train_tiny_speech.templates import assistant_sentence
 from train_tiny_speech.text_tokens import UNCONDITIONAL, character_prompt, mixed_prompt, phoneme_prompt, vocabulary
 from train_tiny_speech.word_errors import word_errors
 from transformers import CsmConfig, CsmForConditionalGeneration, MimiConfig, MimiModel
+
+ALONE = ChainMix(alone=1, cut=0)
 
 
 def small_codec() -> MimiModel:
@@ -132,7 +135,7 @@ def test_windows_stay_inside_an_utterance_and_are_judged_with_context(opening_sh
 
 def test_packed_rows_hold_whole_utterances_whose_last_target_is_the_end_of_audio() -> None:
     speech = coded_speech()
-    (batch,) = islice(PackedRows(FixedSpeech(speech), 2, 128, PromptMix(0, 1, 0), seed=0), 1)
+    (batch,) = islice(PackedRows(FixedSpeech(speech), 2, 128, PromptMix(0, 1, 0), ALONE, seed=0), 1)
     following = F.pad(batch.codes.flatten(0, 1), (0, 0, 0, 1))[batch.predicting.long() + 1]
     for document in range(int(batch.document.max()) + 1):
         row, columns = (int((batch.document == document).nonzero()[0, 0]), (batch.document == document).nonzero()[:, 1])
@@ -147,20 +150,19 @@ def test_packed_rows_hold_whole_utterances_whose_last_target_is_the_end_of_audio
         assert (firsts == torch.from_numpy(utterance.codes[0])).all()
 
 
-def test_speech_that_is_still_being_coded_is_drawn_as_it_comes_without_the_held_out_shard(tmp_path: Path) -> None:
-    held_out, known = coded_speech()
-    write_codes(tmp_path, "codes-00000", [held_out])
-    write_codes(tmp_path, "codes-00001", [known])
+def test_speech_that_is_still_being_coded_is_drawn_as_it_comes(tmp_path: Path) -> None:
+    known = coded_speech()[0]
+    write_codes(tmp_path, "codes-00000", [known])
     drawn = GrowingSpeech(tmp_path, look_every=0.0).draw(np.random.default_rng(0))
     assert {next(drawn).text for _ in range(5)} == {known.text}
-    write_codes(tmp_path, "codes-00002", [CodedUtterance("New.", "nˈu.", known.codes)])
+    write_codes(tmp_path, "codes-00001", [CodedUtterance("New.", "nˈu.", known.codes)])
     assert {next(drawn).text for _ in range(30)} == {known.text, "New."}
 
 
 def test_the_talker_learns_and_goes_to_disk_and_back(tmp_path: Path) -> None:
     talker = small_talker()
     settings = TalkerSettings(learning_rate=3e-3, dropout=0.0, wrong_frames=0.0, warmup_steps=1, average_decay=0.5)
-    batches = list(islice(PackedRows(FixedSpeech(coded_speech()), 2, 128, PromptMix(), seed=0), 10))
+    batches = list(islice(PackedRows(FixedSpeech(coded_speech()), 2, 128, PromptMix(), ALONE, seed=0), 10))
     training = TalkerTraining(talker, batches[0], settings, compiled=False)
     losses = [float(training.step(batch, 0.0).first) for batch in batches]
     assert np.mean(losses[-3:]) < np.mean(losses[:3]) - 0.2
@@ -175,7 +177,7 @@ def test_the_talker_learns_and_goes_to_disk_and_back(tmp_path: Path) -> None:
 @torch.no_grad()
 def test_packed_training_sees_what_transformers_sees_of_each_utterance_alone() -> None:
     talker = small_talker().eval()
-    rows = PackedRows(FixedSpeech(coded_speech()), 1, 128, PromptMix(0, 1, 0), seed=0)
+    rows = PackedRows(FixedSpeech(coded_speech()), 1, 128, PromptMix(0, 1, 0), ALONE, seed=0)
     (batch,) = islice(rows, 1)
     last = batch.document[0] == batch.document.max()
     prompt, frames = batch.text[0, last].long(), batch.codes[0, last].long()
