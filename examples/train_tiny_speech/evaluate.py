@@ -6,18 +6,20 @@ import argparse
 import json
 import logging
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import soundfile
 import torch
 from numpy.typing import NDArray
+from transformers import MimiModel
 
 from train_tiny_speech.codec import decode, encode, load_codec
 from train_tiny_speech.frames import SAMPLE_RATE
 from train_tiny_speech.lexicon import lexicon_prompt, read_lexicon
 from train_tiny_speech.render_teacher import Teacher
-from train_tiny_speech.sampling import Sampling, speak
+from train_tiny_speech.sampling import Sampling, speak_chains
 from train_tiny_speech.sound_quality import measure
 from train_tiny_speech.speech_store import Utterance
 from train_tiny_speech.talker_files import load_talker
@@ -25,7 +27,7 @@ from train_tiny_speech.text_tokens import character_prompt, phoneme_prompt
 from train_tiny_speech.word_errors import Listener, error_rate, packaged_whisper
 
 Audio = NDArray[np.float32]
-_PROMPTS_AT_ONCE = 25
+_CHAINS_AT_ONCE = 25
 _SYSTEMS = ["teacher", "codec", "phonemes", "characters", "lexicon"]
 
 
@@ -53,14 +55,20 @@ def systems(arguments: argparse.Namespace, spoken: list[Utterance]) -> Iterator[
     for name in sorted(wanted & set(prompts)):
         talker = load_talker(arguments.model / "talker")
         order = sorted(range(len(spoken)), key=lambda i: len(prompts[name][i]))
+        chains = [order[start : start + arguments.chain] for start in range(0, len(order), arguments.chain)]
         audio: list[Audio] = [np.zeros(0, np.float32)] * len(spoken)
-        for start in range(0, len(order), _PROMPTS_AT_ONCE):
-            some = order[start : start + _PROMPTS_AT_ONCE]
+        for start in range(0, len(chains), _CHAINS_AT_ONCE):
+            some = chains[start : start + _CHAINS_AT_ONCE]
             sampling = Sampling(guidance=arguments.guidance, temperature=arguments.temperature)
-            codes = speak(talker, [prompts[name][i] for i in some], sampling, arguments.seed)
-            for i, utterance_codes in zip(some, codes, strict=True):
-                audio[i] = decode(codec, utterance_codes) if len(utterance_codes) else np.zeros(2400, np.float32)
+            read = [[prompts[name][i] for i in sentences] for sentences in some]
+            codes = speak_chains(talker, read, sampling, arguments.seed, arguments.chain)
+            for i, utterance_codes in zip(chain.from_iterable(some), chain.from_iterable(codes), strict=True):
+                audio[i] = sound(codec, utterance_codes)
         yield name, audio, False
+
+
+def sound(codec: MimiModel, codes: NDArray[np.int16]) -> Audio:
+    return decode(codec, codes) if len(codes) else np.zeros(2400, np.float32)
 
 
 def main() -> None:
@@ -74,6 +82,9 @@ def main() -> None:
     parser.add_argument("--guidance", type=float, default=Sampling.guidance)
     parser.add_argument("--temperature", type=float, default=Sampling.temperature)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--chain", type=int, default=1, help="speak this many sentences one behind another, with context"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--words", action=argparse.BooleanOptionalAction, default=True, help="listen with Whisper too")
     parser.add_argument("--out", type=Path, help="folder for the audio and what was heard")

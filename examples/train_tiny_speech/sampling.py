@@ -1,4 +1,7 @@
-"""Speaks a batch of prompts with guidance, through plain transformers modules: the talker's voice in evaluation."""
+"""Speaks a batch of prompts with guidance, through plain transformers modules: the talker's voice in evaluation.
+
+A prompt may stand behind segments that were spoken before it, as in the chains that the talker is trained on.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import CsmForConditionalGeneration, DynamicCache
 
+from train_tiny_speech.documents import Document, Segment
 from train_tiny_speech.text_tokens import UNCONDITIONAL
+
+_POSITIONS = 512
+"""No chain that was trained on is longer."""
+
+_FRAMES_PER_SYMBOL = 2
+"""What is kept free for the frames of a prompt, generously."""
+
+Prompt = Sequence[int]
+Codes = NDArray[np.int16]
 
 
 @dataclass(frozen=True)
@@ -29,21 +42,49 @@ class Sampling:
         return kept.indices.gather(-1, chosen)[:, 0]
 
 
+def speak_chains(
+    talker: CsmForConditionalGeneration, chains: Sequence[Sequence[Prompt]], sampling: Sampling, seed: int, earlier: int
+) -> list[list[Codes]]:
+    """Codes of each chain's prompts, each behind at most `earlier` segments of its chain that there is room for."""
+    spoken: list[Document] = [[] for _ in chains]
+    for k in range(max(map(len, chains))):
+        some = [i for i, chain in enumerate(chains) if k < len(chain)]
+        prompts = [chains[i][k] for i in some]
+        said = [_newest(spoken[i][max(0, k - earlier) :], prompt) for i, prompt in zip(some, prompts, strict=True)]
+        for i, prompt, codes in zip(some, prompts, speak(talker, prompts, sampling, seed + k, said), strict=True):
+            spoken[i].append(Segment(list(prompt), codes))
+    return [[segment.codes for segment in document] for document in spoken]
+
+
+def _newest(document: Document, prompt: Prompt) -> Document:
+    """The last whole segments that leave room for the prompt and its frames."""
+    room = _POSITIONS - len(prompt) * (1 + _FRAMES_PER_SYMBOL)
+    sizes = np.cumsum([len(segment) for segment in reversed(document)])
+    return document[len(document) - int((sizes <= room).sum()) :]
+
+
 @torch.inference_mode()
 def speak(
-    talker: CsmForConditionalGeneration, prompts: Sequence[Sequence[int]], sampling: Sampling, seed: int
-) -> list[NDArray[np.int16]]:
-    """Codes [frames, codebooks] of each prompt. The second half of the rows carries the unconditional prompts."""
+    talker: CsmForConditionalGeneration,
+    prompts: Sequence[Prompt],
+    sampling: Sampling,
+    seed: int,
+    said: Sequence[Document] | None = None,
+) -> list[Codes]:
+    """Codes [frames, codebooks] of each prompt, behind what was `said` before it.
+
+    The second half of the rows carries the unconditional prompts, behind the same.
+    """
     generator = torch.Generator().manual_seed(seed)
     count = len(prompts)
-    rows = [*prompts, *([UNCONDITIONAL] * count)]
+    before = [_embedded(talker, document) for document in said or [[]] * count]
+    ends = [*prompts, *([UNCONDITIONAL] * count)]
+    rows = [torch.cat([b, _words(talker, end)]) for b, end in zip(before * 2, ends, strict=True)]
     length = max(map(len, rows))
-    tokens, seen = torch.zeros(2, len(rows), length, dtype=torch.int64)
-    for i, row in enumerate(rows):
-        tokens[i, length - len(row) :] = torch.tensor(row)
-        seen[i, length - len(row) :] = 1
+    embedded = torch.stack([F.pad(row, (0, 0, length - len(row), 0)) for row in rows])
+    seen = torch.tensor([[0] * (length - len(row)) + [1] * len(row) for row in rows])
     position = (seen.cumsum(1) - 1).clamp(min=0)
-    embedded, cache = talker.embed_text_tokens(tokens), DynamicCache()
+    cache = DynamicCache()
     frames: list[Tensor] = []
     lengths = torch.full((count,), sampling.max_frames)
     for step in range(sampling.max_frames):
@@ -61,6 +102,20 @@ def speak(
         position = position[:, -1:] + 1
     codes = torch.stack(frames, 1).to(torch.int16).numpy()
     return [c[:n] for c, n in zip(codes, lengths.tolist(), strict=True)]
+
+
+def _words(talker: CsmForConditionalGeneration, prompt: Prompt) -> Tensor:
+    words: Tensor = talker.embed_text_tokens(torch.tensor(prompt))
+    return words
+
+
+def _embedded(talker: CsmForConditionalGeneration, document: Document) -> Tensor:
+    """[positions, hidden]: each prompt, then the frames that say it."""
+    parts = [torch.zeros(0, talker.config.hidden_size)]
+    for segment in document:
+        frames = torch.from_numpy(segment.codes.astype(np.int64))
+        parts += [_words(talker, segment.prompt), talker.backbone_model.embed_tokens(frames[None])[0]]
+    return torch.cat(parts)
 
 
 def _frame(

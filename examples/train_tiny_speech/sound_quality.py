@@ -21,10 +21,30 @@ _WINDOW = 960
 _HOP = 240
 _VOICED_CORRELATION = 0.45
 _AUDIBLE_DB = 40
+_OCTAVE_COST = 0.03
+"""What a lag of twice the length must be better by, to be taken for the pitch."""
 
 
 def harmonics_to_noise(audio: Audio) -> NDArray[np.float64]:
     """Decibels for each 10 ms frame; NaN where the frame is unvoiced or quiet."""
+    curves, loudness = _periodicity(audio)
+    peak = _interpolated_maximum(curves)
+    voiced = (peak > _VOICED_CORRELATION) & (loudness > loudness.max() - _AUDIBLE_DB)
+    peak = np.clip(peak, 1e-6, 1 - 1e-6)
+    return np.where(voiced, 10 * np.log10(peak / (1 - peak)), np.nan)
+
+
+def voiced_frames(audio: Audio) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Pitch in hertz and level in decibels of each 10 ms frame that is voiced and not quiet."""
+    curves, loudness = _periodicity(audio)
+    lags = SAMPLE_RATE // PITCH_RANGE_HZ[1] + np.arange(curves.shape[1])
+    best = (curves - _OCTAVE_COST * np.log2(lags)).argmax(1)
+    voiced = (curves.max(1) > _VOICED_CORRELATION) & (loudness > loudness.max() - _AUDIBLE_DB)
+    return SAMPLE_RATE / lags[best][voiced], loudness[voiced]
+
+
+def _periodicity(audio: Audio) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of each 10 ms frame the correlation with itself at every pitch lag, and the level in decibels."""
     frames = np.lib.stride_tricks.sliding_window_view(np.pad(audio.astype(np.float64), _WINDOW // 2), _WINDOW)[::_HOP]
     frames = frames - frames.mean(1, keepdims=True)
     window = np.hanning(_WINDOW)
@@ -33,11 +53,7 @@ def harmonics_to_noise(audio: Audio) -> NDArray[np.float64]:
     correlation /= np.maximum(correlation[:, :1], 1e-12) * (
         _autocorrelation(window[None], longest + 2) / (window**2).sum()
     )
-    peak = _interpolated_maximum(correlation[:, shortest : longest + 1])
-    loudness = 10 * np.log10((frames**2).mean(1) + 1e-12)
-    voiced = (peak > _VOICED_CORRELATION) & (loudness > loudness.max() - _AUDIBLE_DB)
-    peak = np.clip(peak, 1e-6, 1 - 1e-6)
-    return np.where(voiced, 10 * np.log10(peak / (1 - peak)), np.nan)
+    return correlation[:, shortest : longest + 1], 10 * np.log10((frames**2).mean(1) + 1e-12)
 
 
 def log_spectral_distance(audio: Audio, reference: Audio) -> NDArray[np.float64]:
