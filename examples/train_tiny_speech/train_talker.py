@@ -78,11 +78,10 @@ def _run(
 
 
 def _check(training: TalkerTraining, checks: dict[str, list[PackedBatch]], out: Path) -> None:
-    """Leaves the averaged weights in the talker."""
-    talker = training.averaged()
+    """Leaves the averaged weights in the talker; saves first, so that a run that is stopped meanwhile has them."""
+    save_talker(training.averaged(), out)
     for name, batches in checks.items():
         logging.info("held out, %s: %s", name, training.evaluate(batches))
-    save_talker(talker, out)
 
 
 def main() -> None:
