@@ -96,7 +96,7 @@ def spoken_by_tiny() -> list[tuple[str, npt.NDArray[np.float32]]]:
 def test_a_hundred_held_sentences_are_understood_from_tiny_speech(
     spoken_by_tiny: list[tuple[str, npt.NDArray[np.float32]]],
 ) -> None:
-    """WER at most 5%, and within two points of hibari in the same run (0.8% and 0% measured)."""
+    """WER at most 5%, and within two points of hibari in the same run (0.5% and 0% measured)."""
     listener = Listener()
     mine, teacher = errors(listener, iter(spoken_by_tiny)), errors(listener, ours())
     shown = f"tiny-speech {mine.rate:.2%} ({mine.errors}/{mine.words}), hibari {teacher.rate:.2%} ({teacher.errors})"
@@ -109,7 +109,7 @@ def test_both_voices_speak_a_hundred_held_sentences_at_the_same_level(
     spoken_by_tiny: list[tuple[str, npt.NDArray[np.float32]]],
 ) -> None:
     """Mean and deviation over the sentences, in dB of full scale, and the largest sample."""
-    for speech, mean, deviation, largest in ((spoken_by_tiny, -25.3, 0.58, 0.46), (list(ours()), -25.2, 0.54, 0.70)):
+    for speech, mean, deviation, largest in ((spoken_by_tiny, -25.2, 0.60, 0.48), (list(ours()), -25.2, 0.54, 0.70)):
         levels = [level_db(samples) for _, samples in speech]
         assert np.mean(levels) == pytest.approx(mean, abs=0.15)
         assert np.std(levels) == pytest.approx(deviation, abs=0.05)
