@@ -18,7 +18,7 @@ class Passage:
 
     `text` is the segment's, with its first passage; `max_frames` ends a passage that does not end itself, and slow
     speech takes up to `usual_frames`; `pause` is how many frames of silence follow it, in the request's count of frames
-    too.
+    too. `voice` (length, width) stands before all else, also before what the passage goes on from.
     """
 
     prompts: Sequence[Tensor]
@@ -28,6 +28,7 @@ class Passage:
     ends_segment: bool
     pause: int = 0
     usual_frames: int = 0
+    voice: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from streamsynth.engine.cost import Rehearsal
@@ -222,6 +223,8 @@ class Talker:
             if passage is None:
                 return None
             prompts = self._context.before(passage, stream.said) if self._context else passage.prompts
+            if passage.voice is not None:
+                prompts = [torch.cat((passage.voice, prompt)) for prompt in prompts]
             self._planner.check_fits([len(prompt) + passage.max_frames for prompt in prompts])
             stream.gang = FrameGang.of(prompts, stream.drawing, self._page_size, first_frame=stream.frames)
             self._speakers[stream.gang] = stream

@@ -14,11 +14,14 @@ from streamsynth.engine.runner import Drawing
 from streamsynth.engine.sampler import SamplingParams
 from streamsynth.engine.stream import StepResult, Stream
 from streamsynth.engine.talker import Talker, TalkerStream, rehearse
+from streamsynth.errors import ErrorCode, StreamSynthError
 from streamsynth.models.csm.loop import PAGE_SIZE, LoopSizes, open_loop
 from streamsynth.models.csm.pipeline import CSM, TOKEN_RATE
 from streamsynth.models.csm.prompts import CsmReader, PromptWriter
+from streamsynth.models.csm.voices import read_voices
 from streamsynth.models.csm.weights import load_talker
 from streamsynth.models.llama.detokenise import load_tokenizer
+from streamsynth.models.mimi.encoder import MimiEncoder
 from streamsynth.speech import SpeechRequest
 
 _PAGES_BYTES = 8 << 30
@@ -27,13 +30,15 @@ _PAGES_BYTES = 8 << 30
 class CsmEngine:
     """Loads `config.json`, `tokenizer.json` and safetensors from a folder.
 
-    With `context` a sentence goes on from the one before it, if that took at most `context_positions`.
+    `voices` is a folder of recordings (voices.py): what a speaker says stands behind that speaker's recording. With
+    `context` a sentence goes on from the one before it, if that took at most `context_positions`.
     """
 
     def __init__(
         self,
         *,
         folder: str,
+        voices: str,
         device: str,
         dtype: str,
         temperature: float,
@@ -49,6 +54,7 @@ class CsmEngine:
         gpu_memory_utilization: float | None = None,
     ) -> None:
         torch.set_num_threads(1)
+        recorded = _encoded(Path(voices), Path(folder), device) if voices else {}
         budget = KvBudget(kv_cache_memory_bytes, gpu_memory_utilization, _PAGES_BYTES)
         measured = MeasuredDevice(budget, torch.device(device))
         model = load_talker(Path(folder), dtype=getattr(torch, dtype), device=device)
@@ -64,9 +70,18 @@ class CsmEngine:
             ),
             measured,
         )
-        self._positions = loop.max_positions - (context_positions if context else 0)
         # As `CsmProcessor` has it: behind the sound of a context stands the frame that ends it.
         end = model.feedback(torch.full((1, model.codebooks), model.config.eos_code))
+        self._voices = {
+            speaker: torch.cat((self._writer(speaker, words), model.feedback(codes), end))
+            for speaker, (words, codes) in recorded.items()
+        }
+        longest = max(map(len, self._voices.values()), default=0)
+        self._positions = loop.max_positions - longest - (context_positions if context else 0)
+        if 2 * longest > loop.max_positions:
+            limit = loop.max_positions // 2
+            message = f"a voice in {voices} takes {longest} positions, words and sound; it may take {limit}"
+            raise StreamSynthError(ErrorCode.START_FAILED, message, param="voices")
         self._talker = Talker(
             loop.runner,
             loop.planner,
@@ -75,7 +90,7 @@ class CsmEngine:
             codebooks=model.codebooks,
             eos=model.config.eos_code,
             frame_units=model.codebooks,
-            context=Context(positions=context_positions, row_positions=loop.max_positions, end=end.unbind())
+            context=Context(positions=context_positions, row_positions=loop.max_positions - longest, end=end.unbind())
             if context
             else None,
         )
@@ -90,7 +105,8 @@ class CsmEngine:
             SamplingParams(temperature=self._sampling[name], top_k=self._top_k, seed=seed) for name in ("first", "rest")
         )
         limit = min(CSM.speech.max_new_tokens, asked.max_new_tokens or CSM.speech.max_new_tokens)
-        reader = CsmReader(self._writer, asked.voice, asked.granularity, self._positions)
+        voice = self._voices.get(asked.voice)
+        reader = CsmReader(self._writer, asked.voice, asked.granularity, self._positions, voice)
         return self._talker.add(reader, Drawing(first=first, rest=rest), limit)
 
     def step(self, streams: Sequence[Stream]) -> StepResult:
@@ -107,3 +123,14 @@ class CsmEngine:
         stream.push("Hello, how are you?")
         stream.finish()
         return stream
+
+
+def _encoded(voices: Path, folder: Path, device: str) -> dict[str, tuple[str, torch.Tensor]]:
+    """Of each speaker with a recording: its words, and its codes (frames, codebooks) by the checkpoint's own Mimi."""
+    read = read_voices(voices, [voice.id for voice in CSM.speech.voices])
+    encoder = MimiEncoder.load(folder, device=device)
+    found = {}
+    for speaker, (words, samples) in read.items():
+        codes = encoder.encode(torch.from_numpy(samples).to(device)[None])
+        found[speaker] = words, codes[0].T.cpu()
+    return found

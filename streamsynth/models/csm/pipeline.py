@@ -23,6 +23,7 @@ CSM = Pipeline(
             engine="streamsynth.models.csm.engine:CsmEngine",
             options={
                 "folder": "",
+                "voices": "",
                 "device": "cuda",
                 "dtype": "bfloat16",
                 "temperature": 0.9,

@@ -46,13 +46,21 @@ class PromptWriter:
 class CsmReader:
     """The front end of one request: sentences become passages as soon as they are certain.
 
-    A passage may run to `positions`, its prompt included.
+    A passage may run to `positions`, its prompt included; `voice` stands before each.
     """
 
-    def __init__(self, writer: PromptWriter, speaker: str, granularity: Granularity, positions: int) -> None:
+    def __init__(
+        self,
+        writer: PromptWriter,
+        speaker: str,
+        granularity: Granularity,
+        positions: int,
+        voice: Tensor | None = None,
+    ) -> None:
         self._writer = writer
         self._speaker = speaker
         self._positions = positions
+        self._voice = voice
         self._one_segment = granularity is Granularity.NONE
         self._cutter = TextCutter(clauses=granularity is Granularity.CLAUSE)
         self._finished = False
@@ -91,6 +99,7 @@ class CsmReader:
                     segment=0 if self._one_segment else self._segment,
                     text="".join(self._said) if self._one_segment else unit.text,
                     ends_segment=not self._one_segment,
+                    voice=self._voice,
                 )
             )
             self._segment += 1
