@@ -46,8 +46,8 @@ class Context:
     end: Sequence[Tensor] = ()
 
     def __post_init__(self) -> None:
-        if not 0 < self.positions < self.row_positions:
-            raise invalid_value("context_positions", self.positions, f"from 1 to {self.row_positions - 1}")
+        if self.positions < 1:
+            raise invalid_value("context_positions", self.positions, "at least 1")
 
     def of(self, prompt: Tensor, frames: Sequence[Tensor]) -> Tensor | None:
         """What the passage behind one of this prompt and these frames goes on from, (length, width)."""

@@ -212,8 +212,11 @@ class Planner:
             self._share_with_first(gang.rows[0], row, _in_common(keys[0], own))
 
     def _share_with_first(self, first: Row, row: Row, common: int) -> None:
-        """Let a row begin with the first's pages, computed or not; where there are too few, the gang will not enter."""
-        first.pages += self._pool.allocate(max(0, common - len(first.pages))) or ()
+        """Let a row begin with the first's pages, computed or not; where too few are left, it will have its own."""
+        missing = max(0, common - len(first.pages))
+        if missing > self._pool.available:
+            return
+        first.pages += self._pool.allocate(missing) or ()
         shared = first.pages[len(row.pages) : common]
         self._pool.retain(shared)
         row.pages += shared

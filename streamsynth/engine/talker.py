@@ -57,13 +57,13 @@ class TalkerStream:
 
     def push(self, text: str) -> None:
         self._reader.push(text)
-        self._collect()
+        self.look_ahead()
 
     def finish(self) -> None:
         self._reader.finish()
-        self._collect()
+        self.look_ahead()
 
-    def _collect(self) -> None:
+    def look_ahead(self) -> None:
         """Have one passage ahead, so that the last is known, and no more: reading a long text takes long."""
         if self._refusal is not None or self._ahead is not None:
             return
@@ -79,10 +79,10 @@ class TalkerStream:
 
     def next_passage(self) -> Passage | None:
         """Begin the next passage, if one is certain. Raises what the reader refused, once it is its turn."""
+        self.look_ahead()
         if self._refusal is not None and self._ahead is None:
             raise self._refusal
         self.passage, self._ahead = self._ahead, None
-        self._collect()
         return self.passage
 
     def wake_at(self) -> float | None:
@@ -250,6 +250,8 @@ class Talker:
             self._frames += 1
         limited = stream.frames_left <= 0
         runaway = gang.drawn >= passage.max_frames
+        if ended or runaway or gang.drawn > 1:
+            stream.look_ahead()  # Not before the first frame has left: reading a passage takes milliseconds.
         if not (ended or limited or runaway):
             return self._emit(stream, frame, passage)
         pause = min(passage.pause, stream.frames_left)

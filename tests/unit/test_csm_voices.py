@@ -142,6 +142,12 @@ def test_behind_another_sentence_the_recording_stands_once(
     assert behind.count(recorded[0]) == 3
 
 
+def test_a_context_that_leaves_no_room_for_a_sentence_is_refused_at_the_start(folder: Path) -> None:
+    with pytest.raises(StreamSynthError, match="leaves 56 of them, and 64 are the fewest") as refused:
+        engine(folder, context=True, context_positions=200)
+    assert refused.value.code is ErrorCode.START_FAILED
+
+
 def emptied(voices: Path) -> None:
     (voices / "3.txt").write_text(" \n")
 

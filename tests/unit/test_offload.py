@@ -358,7 +358,7 @@ def test_what_was_made_under_inference_mode_is_ordinary_on_its_device() -> None:
     offload_blocks(model)
     shared = model.blocks[0].norm.bias
     assert shared is model.blocks[1].norm.bias
-    assert not any(each.is_inference() for each in (model.first.weight, model.last.bias, shared))
+    assert not any(each.is_inference() for each in (model.first.weight, model.last.bias, shared, model.blocks[0].gain))
     with torch.inference_mode(False), torch.no_grad():
         assert torch.equal(model(x.clone()), expected)
 

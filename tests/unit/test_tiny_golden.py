@@ -1,5 +1,5 @@
 """The embedded talker: the frames that its training recipe wrote down, greedy and unguided; and what a sentence goes on
-from where that is asked for."""
+from."""
 
 from __future__ import annotations
 

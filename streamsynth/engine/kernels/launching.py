@@ -2,7 +2,8 @@
 
 With `overlap` a kernel may start while the one before it still runs: it touches nothing that another kernel writes
 until that one has ended. Every kernel here waits so, therefore all before it have ended too. What a step is told
-(positions, tables, sampling) is written before its first kernel: it may be read at once, and so may weights.
+(positions, tables, sampling) is written before its first kernel: it may be read at once. So may weights, which nobody
+changes between steps.
 """
 
 from __future__ import annotations

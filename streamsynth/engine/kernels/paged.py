@@ -369,6 +369,9 @@ class _KernelAttention:
             _store[(tokens, kv_heads)](k, v, *pages, k.stride(0), self._tables.stride(0), **shape, num_warps=1)
         wanted = triton.cdiv(kernels.programs, tokens * kv_heads)
         splits = min(16, triton.next_power_of_2(wanted)) if self._alone else 1
+        part = block_g * block_d + 2 * block_g
+        while splits > 1 and tokens * kv_heads * splits * part > kernels.partial.numel():
+            splits //= 2
         # Of float8 pages a block costs more instructions than it has bytes: with few large ones they are the fewest.
         large_blocks = quantised and splits == 1
         out = torch.empty((tokens, heads, head_dim), dtype=q.dtype, device=q.device)
@@ -392,7 +395,7 @@ class _KernelAttention:
             slot_type=tl.int64 if keys.numel() >= 1 << 31 else tl.int32,
             **shape,
             num_warps=kernels.warps,
-            num_stages=kernels.stages - large_blocks,
+            num_stages=2 if large_blocks else kernels.stages,
             # Four programs of four warps on a multiprocessor: 64 streams of 8 heads then run at once.
             maxnreg=128 if kernels.warps == 4 else None,
         )

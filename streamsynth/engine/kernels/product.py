@@ -4,7 +4,7 @@ Few rows make a product a matter of reading the weights once. One or two are sum
 the way. More are padded to a tile of tensor cores: there the norm is split. Whoever writes x also writes x times the
 norm's weight and the squares of x, added up over a tile; the product is scaled at its end. Where the columns are too
 few to occupy the chip, the inner dimension is split, and a second kernel adds the parts up. Both sides come by tensor
-descriptors, which Hopper copies without its threads (and older chips as pointers).
+descriptors, which Hopper copies without its threads.
 """
 
 from __future__ import annotations
@@ -557,15 +557,21 @@ def tile_rows(rows: int) -> int:
 
 
 def choose_tiling(form: Form, rows: int, n: int, k: int, itemsize: int = 2) -> Tiling:
-    """Tilings that measured well on an H200 in bfloat16 (docs/benchmarks.md)."""
+    """Tilings that measured well on an H200 in bfloat16 (docs/benchmarks.md). There the weights of CSM-1B's backbone have
+    a k of 2048, but for down (8192, with an n of 2048); those of its depth decoder 1024, but for down (8192, 1024).
+    """
     block_m = tile_rows(rows)
     if block_m <= FEW:
         inner = min(1024, triton.next_power_of_2(k))
         if form is Form.GATED:
             return Tiling(block_m, 8 if k <= 1024 else 4, inner, warps=8 if k <= 1024 else 4)
         return Tiling(block_m, 2 if form is Form.ROTARY else 4, inner)
-    deep = min(512 // itemsize, max(16, triton.next_power_of_2(k)))
-    inner = min(256 // itemsize, deep)
+    if itemsize > 2:
+        # Without tensor cores what is multiplied lies in registers.
+        splits = 4 if form is Form.RESIDUAL and k >= 2048 and rows <= 2 * block_m else 1
+        return Tiling(block_m, 16, 16 if form >= Form.GATED else 32, splits, stages=6)
+    deep = min(256, max(16, triton.next_power_of_2(k)))
+    inner = min(128, deep)
     if form is Form.GATED:
         # The fewer the rows, the more programs wait for the same lines of x.
         wide = n >= 4096 and (k >= 2048 or rows <= 32)

@@ -49,7 +49,7 @@ def block_parts(model: nn.Module, plan: OffloadPlan) -> list[BlockParts]:
 
 def move_present(model: nn.Module, device: torch.device) -> None:
     """Move what is not absent, sharing kept. A parameter that was made under inference mode is made anew: with other
-    data it would be neither of that mode nor ordinary, and torch computes with it in neither."""
+    data it would be neither of that mode nor ordinary, and torch computes with it in neither. So is a buffer."""
     moved: dict[int, Tensor] = {}
     made: dict[int, nn.Parameter] = {}
     for module in model.modules():
@@ -57,12 +57,16 @@ def move_present(model: nn.Module, device: torch.device) -> None:
             if parameter is None or isinstance(parameter, AbsentWeight):
                 continue
             if parameter.is_inference():
-                module._parameters[name] = made.setdefault(id(parameter), _made_anew(parameter, device))
+                if id(parameter) not in made:
+                    made[id(parameter)] = _made_anew(parameter, device)
+                module._parameters[name] = made[id(parameter)]
             else:
                 parameter.data = parameter.data.to(device)
         for name, buffer in module._buffers.items():
             if buffer is not None:
-                module._buffers[name] = moved.setdefault(id(buffer), buffer.to(device))
+                if id(buffer) not in moved:
+                    moved[id(buffer)] = buffer.to(device, copy=buffer.is_inference())
+                module._buffers[name] = moved[id(buffer)]
 
 
 def _made_anew(parameter: nn.Parameter, device: torch.device) -> nn.Parameter:

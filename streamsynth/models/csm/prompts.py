@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -44,7 +42,8 @@ class PromptWriter:
 
 
 class CsmReader:
-    """The front end of one request: sentences become passages as soon as they are certain.
+    """The front end of one request: sentences become passages as soon as they are certain; under granularity "none"
+    once all text is there.
 
     A passage may run to `positions`, its prompt included; `voice` stands before each.
     """
@@ -66,40 +65,37 @@ class CsmReader:
         self._finished = False
         self._segment = 0
         self._said: list[str] = []
-        self._passages: deque[Passage] = deque()
 
     def push(self, text: str) -> None:
-        self._said.append(text)
         self._cutter.push(text)
-        self._read()
+        if self._one_segment:
+            self._said.append(text)
 
     def finish(self) -> None:
         self._finished = True
         self._cutter.finish()
-        self._read()
 
     @property
     def exhausted(self) -> bool:
-        return self._finished and not self._passages
+        return self._finished and not self._cutter
 
     def take(self) -> Passage | None:
-        passage = self._passages.popleft() if self._passages else None
-        if passage is not None and passage.max_frames < 1:
-            message = f"a sentence takes {len(passage.prompts[0])} positions; it may take {self._positions - 1}"
+        certain = self._finished or not self._one_segment
+        unit = self._cutter.take() if certain else None
+        if unit is None:
+            return None
+        prompt = self._writer(self._speaker, unit.text)
+        room = self._positions - len(prompt)
+        if room < 1:
+            message = f"a sentence takes {len(prompt)} positions; it may take {self._positions - 1}"
             raise StreamSynthError(ErrorCode.INVALID_VALUE, message, param="input")
-        return passage
-
-    def _read(self) -> None:
-        while (unit := self._cutter.take()) is not None:
-            prompt = self._writer(self._speaker, unit.text)
-            self._passages.append(
-                Passage(
-                    prompts=[prompt],
-                    max_frames=self._positions - len(prompt),
-                    segment=0 if self._one_segment else self._segment,
-                    text="".join(self._said) if self._one_segment else unit.text,
-                    ends_segment=not self._one_segment,
-                    voice=self._voice,
-                )
-            )
-            self._segment += 1
+        segment = 0 if self._one_segment else self._segment
+        self._segment += 1
+        return Passage(
+            prompts=[prompt],
+            max_frames=room,
+            segment=segment,
+            text="".join(self._said) if self._one_segment else unit.text,
+            ends_segment=not self._one_segment,
+            voice=self._voice,
+        )

@@ -6,7 +6,7 @@ from streamsynth.speech import SpeechTraits, Voice
 SAMPLE_RATE = 24_000
 TOKEN_SAMPLES = 300
 SPEED = (0.5, 2.0)
-MAX_AUDIO_SECONDS = 7200.0
+MAX_AUDIO_SECONDS = 14_400.0
 
 HIBARI = Pipeline(
     name="hibari",

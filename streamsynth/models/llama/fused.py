@@ -28,7 +28,7 @@ class FusedDecoder:
     def __init__(self, decoder: Decoder, products: Products) -> None:
         if not can_fuse(decoder):
             raise ValueError(
-                "a decoder with biases, with norms of queries and keys or with rows of odd length cannot be fused"
+                "a decoder with biases, norms of queries and keys, or rows of no multiple of 16 bytes, cannot be fused"
             )
         self._decoder = decoder
         self._products = products

@@ -50,7 +50,7 @@ TINY_SPEECH = Pipeline(
         voices=(Voice(id="tiny", name="Tiny", languages=("en",)),),
         default_voice="tiny",
         speed=(0.5, 1.5),
-        max_audio_seconds=7200.0,
+        max_audio_seconds=14_400.0,
         token="one frame of 40 ms",
         token_samples=SAMPLE_RATE // FRAME_RATE,
     ),

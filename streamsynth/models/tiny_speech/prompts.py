@@ -29,7 +29,9 @@ from streamsynth.text.pauses import PAUSE_S
 MAX_SYMBOLS = 150
 """About 10 s of speech: the talker was trained on sentences of at most 12 s."""
 
-SLOW_FRAMES_PER_SYMBOL = 2
+USUAL_FRAMES_PER_SYMBOL = 2
+"""What slow speech takes."""
+
 FRAMES_PER_SYMBOL = 6
 """A passage that runs to this many frames a symbol does not end by itself: three times the slowest speech."""
 
@@ -147,7 +149,7 @@ class TinyReader:
             text=text,
             ends_segment=ends_segment,
             pause=pause_frames(piece.ending),
-            usual_frames=SLOW_FRAMES_PER_SYMBOL * len(piece.phonemes),
+            usual_frames=USUAL_FRAMES_PER_SYMBOL * len(piece.phonemes),
         )
 
 
