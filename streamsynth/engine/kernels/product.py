@@ -557,7 +557,7 @@ def tile_rows(rows: int) -> int:
 
 
 def choose_tiling(form: Form, rows: int, n: int, k: int, itemsize: int = 2) -> Tiling:
-    """Tilings that measured well on an H200 in bfloat16 (docs/benchmarks.md). There the weights of CSM-1B's backbone have
+    """Tilings that measured well on an H200 in bfloat16 (docs/benchmarks.md). There weights of CSM-1B's backbone have
     a k of 2048, but for down (8192, with an n of 2048); those of its depth decoder 1024, but for down (8192, 1024).
     """
     block_m = tile_rows(rows)
