@@ -146,7 +146,8 @@ async def test_an_utterance_is_cancelled_at_each_wait_of_its_speaker(
         await server.empty()
         if reached <= wait:
             break
-    assert reached >= 5
+    # What is there already is not waited for: how many waits there are is a matter of who is faster.
+    assert reached >= 3
 
 
 @pytest.mark.parametrize("broken", ["add", "finish"])
