@@ -81,16 +81,16 @@ class CsmEngine:
         }
         longest = max(map(len, self._voices.values()), default=0)
         self._positions = loop.max_positions - longest - (context_positions if context else 0)
+        if 2 * longest > loop.max_positions:
+            limit = loop.max_positions // 2
+            message = f"a voice in {voices} takes {longest} positions, words and sound; it may take {limit}"
+            raise StreamSynthError(ErrorCode.START_FAILED, message, param="voices")
         if self._positions < _FEWEST_POSITIONS:
             message = (
                 f"a row has {loop.max_positions} positions: what stands before a sentence leaves {self._positions} of "
             )
             message += f"them, and {_FEWEST_POSITIONS} are the fewest; raise max_model_len or lower context_positions"
             raise StreamSynthError(ErrorCode.START_FAILED, message, param="max_model_len")
-        if 2 * longest > loop.max_positions:
-            limit = loop.max_positions // 2
-            message = f"a voice in {voices} takes {longest} positions, words and sound; it may take {limit}"
-            raise StreamSynthError(ErrorCode.START_FAILED, message, param="voices")
         self._talker = Talker(
             loop.runner,
             loop.planner,
